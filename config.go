@@ -1,0 +1,56 @@
+package main
+
+import "time"
+
+// Config is everything an invocation was asked for, after flag, environment, configuration file and default have been
+// settled and checked. Durations are positive unless the comment says otherwise.
+type Config struct {
+	Verb string // run, status, history, unlock, acquire, renew, release, init, doctor, pause, resume
+
+	Key      string   // run, acquire, renew, release: the key
+	Keys     []string // status, history, unlock, pause, resume: the keys named as arguments
+	Command  []string // COMMAND and its arguments, never parsed
+	Backend  string   // URL of the store; "" is the embedded default
+	BackendN string   // the name it had in the configuration file; "" for a bare URL
+	Password string   // of [backends.NAME], from password_file; never printed
+
+	TTL         time.Duration // length of the lease, from the last heartbeat
+	Heartbeat   time.Duration // renewal interval; default TTL/3, at most TTL/2
+	Wait        time.Duration // how long to wait for a held lease; 0 skips at once, WaitForever waits without end
+	HoldAtLeast time.Duration // keep the lease this long after the start; 0: no longer than the job
+	Timeout     time.Duration // longest run of COMMAND; 0: none
+	Grace       time.Duration // between TERM and KILL; default 10s or TTL/6, whichever is less
+
+	Holder      string // who status and history say it is
+	Schedule    string // cron expression that names the run
+	RunID       string // name of the run; "" without
+	Slots       int    // holders at once, at least 1
+	Descendants string // leave, wait, kill
+	OnLost      string // kill, continue
+	OnUnavail   string // fail, skip, run
+
+	BackendTimeout time.Duration // bound on each exchange with the backend
+	ExitCodes      map[string]int
+	ResultFile     string
+
+	Token    int64  // unlock, renew, release
+	Force    bool   // unlock whatever is there
+	WhilePID int    // acquire: the background heartbeat lives as long as this process; 0: no heartbeat
+	For      string // pause: how long; "" until resumed
+	Reason   string // pause: why
+
+	JSON  bool // status, history, doctor
+	Limit int  // history
+	Print bool // init
+
+	Quiet     bool
+	Verbose   bool
+	LogFormat string // text, json
+
+	HistoryKeep int           // finished runs kept of each key
+	HistoryAge  time.Duration // history_days
+	DoneAge     time.Duration // done_days
+}
+
+// WaitForever is Config.Wait for --wait forever.
+const WaitForever = time.Duration(1<<63 - 1)

@@ -1,0 +1,3 @@
+module github.com/lockrun/lockrun
+
+go 1.26.0

@@ -46,6 +46,11 @@ type Backend interface {
 	// always count from the moment it sent the request that was answered. Token and attempt are those of the first.
 	Acquire(ctx context.Context, r Request) (Lease, error)
 
+	// Abandon gives back whatever an Acquire with r.Owner may have taken without the caller having learnt it: the slot is
+	// freed at once, without a minimum hold, and neither an attempt nor a run is recorded. It returns nil where there is
+	// nothing to give back. It is the last resort after an unknown answer; it may be repeated.
+	Abandon(ctx context.Context, r Request) error
+
 	// Attach finds the live lease of key that has this token, to renew or release it from another process than the one
 	// that took it (the shell verbs). It returns ErrLost where no live lease of key has the token.
 	Attach(ctx context.Context, key string, token int64) (Lease, error)

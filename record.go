@@ -1,0 +1,79 @@
+package main
+
+import (
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/lockrun/lockrun/backends"
+)
+
+// newRequest is what an invocation asks of its backend. Each call draws a new owner.
+func newRequest(cfg *Config) backends.Request {
+	host, _ := os.Hostname() // shown to people only; an unnamed host is no reason not to run
+	return backends.Request{
+		Key: cfg.Key, Owner: backends.NewOwner(), Holder: cfg.Holder, Host: host, PID: os.Getpid(),
+		TTL: cfg.TTL, HoldAtLeast: cfg.HoldAtLeast, RunID: cfg.RunID, Slots: cfg.Slots,
+	}
+}
+
+// childVars are the variables that the command is told about its lease. An empty token says that there is none.
+func (r *runner) childVars() []string {
+	token, slot, attempt := "", "0", ""
+	if r.lease != nil {
+		g := r.lease.Grant()
+		token, slot, attempt = strconv.FormatInt(g.Token, 10), strconv.Itoa(g.Slot), strconv.Itoa(g.Attempt)
+	}
+	return []string{
+		"LOCKRUN_KEY=" + r.req.Key, "LOCKRUN_TOKEN=" + token, "LOCKRUN_OWNER=" + r.req.Owner,
+		"LOCKRUN_SLOT=" + slot, "LOCKRUN_RUN_ID=" + r.req.RunID, "LOCKRUN_ATTEMPT=" + attempt,
+	}
+}
+
+// tellState says what the heartbeat has met. It is called from the heartbeat and only queues a message.
+func (r *runner) tellState(s leaseState, cause error) {
+	switch s {
+	case stateDoubtful:
+		r.ui.info("a renewal was not answered, trying again until the deadline: %v", cause)
+	case stateHeld:
+		r.ui.info("renewals are answered again")
+	case stateLost:
+		if r.cfg.OnLost == "continue" {
+			r.ui.warn("the lease is lost, COMMAND goes on as --on-lost continue asks: %v", cause)
+		} else {
+			r.ui.err("the lease is lost, COMMAND is being stopped: %v", cause)
+		}
+	case stateDone:
+	}
+}
+
+// recordNow is the run record as far as the run has got. Instants are those of the backend's clock where it has told
+// one, and the host's else.
+func (r *runner) recordNow() backends.Record {
+	rec := r.record
+	rec.Key, rec.RunID, rec.Holder, rec.Host, rec.PID = r.req.Key, r.req.RunID, r.req.Holder, r.req.Host, r.req.PID
+	rec.Waited = r.waited
+	if r.b != nil {
+		rec.Backend = r.b.Name()
+	}
+	rec.StartedAt = time.Now().UTC()
+	if r.lease != nil {
+		g := r.lease.Grant()
+		rec.Token, rec.Slot, rec.Attempt, rec.StartedAt = g.Token, &g.Slot, g.Attempt, g.AcquiredAt
+	}
+	rec.EndedAt = rec.StartedAt
+	if rec.Duration != nil {
+		rec.EndedAt = rec.StartedAt.Add(*rec.Duration)
+	}
+	return rec
+}
+
+// report writes the result file. Failing to do so changes no code.
+func (r *runner) report(code int, message string) {
+	if r.cfg.ResultFile == "" {
+		return
+	}
+	if err := writeResult(r.cfg.ResultFile, r.recordNow(), code, message); err != nil {
+		r.ui.warn("the result file was not written: %v", err)
+	}
+}

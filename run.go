@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/supervise"
+)
+
+// IO is what an invocation was given by its parent.
+type IO struct {
+	In, Out, Err *os.File
+	Env          []string
+}
+
+// opener opens the backend that a configuration names.
+type opener func(ctx context.Context, cfg *Config) (backends.Backend, error)
+
+// runner is one guarded run: what it was asked for, and what it has got so far.
+type runner struct {
+	cfg     *Config
+	io      IO
+	ui      *ui
+	open    opener
+	signals *supervise.Signals
+
+	b       backends.Backend // nil while, or if, the backend cannot be opened
+	req     backends.Request
+	lease   backends.Lease // nil without a lease: refused, or --on-unavailable run
+	keep    *keeper
+	waited  time.Duration
+	started time.Duration // when COMMAND was started, on the boot clock
+	record  backends.Record
+}
+
+// run guards one command: take the lease, keep it, start the command, supervise it, stop it in time, give the lease back
+// and answer with the exit code. Whatever observes the run can change neither the code nor the moment of a kill.
+func run(cfg *Config, std IO, u *ui, open opener) int {
+	r := &runner{cfg: cfg, io: std, ui: u, open: open, signals: supervise.Listen(), req: newRequest(cfg)}
+	code, message := r.run()
+	r.report(code, message)
+	return code
+}
+
+// run is the story of a run; message is what a person is told about the code, "" for nothing.
+func (r *runner) run() (code int, message string) {
+	path, err := supervise.Find(r.cfg.Command[0], r.io.Env)
+	if err != nil {
+		return r.notFound(err)
+	}
+	g, sig, err := r.acquire()
+	defer r.close()
+	switch {
+	case sig != 0:
+		return r.interrupted(sig)
+	case err != nil && codeOf(err) != codeUnavailable:
+		return r.refused(err)
+	case err != nil:
+		if code, message, stop := r.unavailable(err); stop {
+			return code, message
+		}
+	}
+	return r.guard(path, g)
+}
+
+// guard runs the command under the lease that was granted, or under none where the user asked for that.
+func (r *runner) guard(path string, g granted) (code int, message string) {
+	var deadline supervise.Deadline
+	stopKeeping := r.startKeeping(g, &deadline)
+	defer stopKeeping()
+	r.started = bootNow()
+	tree, err := supervise.Start(r.job(path), r.signals, &deadline)
+	if err != nil {
+		return r.cannotStart(err)
+	}
+	if r.keep != nil && r.cfg.OnLost == "kill" {
+		// Another may run by now. The stop is only posted; the supervisor acts on it alone.
+		r.keep.whenLost(func() { tree.Stop(supervise.Lost) })
+	}
+	return r.finish(tree.Wait())
+}
+
+// startKeeping starts the heartbeat and tells the deadline to whoever will supervise the job.
+func (r *runner) startKeeping(g granted, deadline *supervise.Deadline) (stop func()) {
+	if g.lease == nil {
+		deadline.Never()
+		return func() {}
+	}
+	r.lease = g.lease
+	r.keep = newKeeper(g.lease, newTiming(g.lease.Grant(), r.cfg), g.sentAt, bootNow)
+	r.keep.onState = r.tellState
+	if r.cfg.OnLost == "continue" {
+		deadline.Never()
+	} else {
+		r.keep.onDeadline = deadline.Set
+		term, kill, _ := r.keep.deadlines()
+		deadline.Set(term, kill)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go r.keep.run(ctx)
+	return cancel
+}
+
+// job is the command as the supervisor wants it.
+func (r *runner) job(path string) supervise.Job {
+	j := supervise.Job{
+		Path: path, Argv: r.cfg.Command, Owner: r.req.Owner,
+		Env:     childEnv(r.cfg, r.io.Env, r.childVars()),
+		Grace:   r.cfg.Grace,
+		Timeout: r.cfg.Timeout,
+		Warn:    func(s string) { r.ui.warn("%s", s) },
+	}
+	j.Descendants = map[string]supervise.Policy{
+		"leave": supervise.Leave, "wait": supervise.WaitFor, "kill": supervise.Kill,
+	}[r.cfg.Descendants]
+	if l, ok := r.lease.(backends.Liveness); ok {
+		j.Keep = l.Files()
+	}
+	if r.keep != nil {
+		j.Grace = r.keep.t.Grace
+	}
+	return j
+}
+
+// finish settles what became of a command that has ended, and gives the lease back.
+func (r *runner) finish(res supervise.Result) (code int, message string) {
+	end := backends.End{Duration: bootNow() - r.started, ExitCode: &res.Code}
+	state := stateHeld
+	if r.keep != nil {
+		state = r.keep.stop()
+	}
+	code, end.Outcome, message = r.verdict(res, state)
+	end.Reason = message
+	if !res.Gone {
+		r.ui.err("%s", message)
+		r.settle(end, nil)
+		return code, message
+	}
+	if r.lease == nil {
+		r.settle(end, nil)
+		return code, message
+	}
+	err := r.release(end)
+	if errors.Is(err, backends.ErrLost) && end.Outcome != backends.Lost {
+		end.Outcome, end.Reason = backends.Lost, "the lease was found gone at its release"
+		message = end.Reason + "; another may have run meanwhile"
+		if r.cfg.OnLost == "kill" {
+			code = r.cfg.exit(codeLost)
+		}
+	}
+	r.settle(end, err)
+	return code, message
+}
+
+// verdict is the exit code, the outcome and what to tell about a command that has ended.
+func (r *runner) verdict(res supervise.Result, state leaseState) (int, backends.Outcome, string) {
+	switch {
+	case !res.Gone:
+		return r.cfg.exit(codeLost), backends.Lost, "the job could not be shown to be dead; its lease is left to run out"
+	case res.Cause == supervise.Deadline_ || res.Cause == supervise.Lost:
+		return r.cfg.exit(codeLost), backends.Lost, "the lease was lost, and the job was stopped"
+	case state == stateLost && r.cfg.OnLost == "continue":
+		return res.Code, backends.Lost, "the lease was lost, and the job went on as asked"
+	case state == stateLost:
+		return r.cfg.exit(codeLost), backends.Lost, "the lease was lost while the job ended"
+	case res.Cause == supervise.Timeout:
+		return r.cfg.exit(codeTimeout), backends.TimedOut, "--timeout ended the job after " + r.cfg.Timeout.String()
+	case res.Code == 0:
+		return 0, backends.Succeeded, ""
+	default:
+		return res.Code, backends.Failed, ""
+	}
+}
+
+// release gives the lease back, again while the answer is not known. A lost lease is asked about too: it may still be
+// ours, and then the next run need not wait for its end.
+func (r *runner) release(end backends.End) error {
+	bound := r.cfg.BackendTimeout
+	if end.Outcome == backends.Lost {
+		bound = min(bound, 2*time.Second)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	defer r.hurry(cancel)()
+	for back := (backoff{first: 20 * time.Millisecond, most: 500 * time.Millisecond}); ; {
+		err := r.lease.Release(ctx, end)
+		if err == nil || errors.Is(err, backends.ErrLost) || backends.IsPermanent(err) || !sleep(ctx, back.next()) {
+			return err
+		}
+	}
+}
+
+// hurry shortens a release to a second once TERM or INT arrives.
+func (r *runner) hurry(cancel func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case s := <-r.signals.C():
+				if ends(s) {
+					time.AfterFunc(time.Second, cancel)
+				}
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+// settle writes down how the run ended where the release did not do it.
+func (r *runner) settle(end backends.End, err error) {
+	rec := &r.record
+	rec.Outcome, rec.Reason, rec.ExitCode, rec.Duration = end.Outcome, end.Reason, end.ExitCode, &end.Duration
+	switch {
+	case err == nil:
+	case errors.Is(err, backends.ErrLost):
+		r.note(r.recordNow())
+	default:
+		r.ui.warn("the release was not answered, so the key stays taken until its lease runs out: %v", err)
+	}
+}
+
+// note writes a run record that no release tells. Failing to do so changes nothing.
+func (r *runner) note(rec backends.Record) {
+	if r.b == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(r.cfg.BackendTimeout, time.Second))
+	defer cancel()
+	if err := r.b.Record(ctx, rec); err != nil {
+		r.ui.info("the run record was not written: %v", err)
+	}
+}
+
+// close closes the backend. It gives nothing back.
+func (r *runner) close() {
+	if r.b != nil {
+		_ = r.b.Close()
+	}
+}
+
+// ends tells whether a signal that reaches lockrun without a running command ends it.
+func ends(s os.Signal) bool {
+	switch s {
+	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
+		return true
+	}
+	return false
+}

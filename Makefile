@@ -1,0 +1,80 @@
+# lockrun: build, check and measure. `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+GO      ?= go
+PREFIX  ?= /usr/local
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# urfave_cli_no_docs leaves out a documentation generator that costs 2 ms at every start;
+# netgo and osusergo keep name look-ups out of libc, so that the binary can be linked statically.
+TAGS := urfave_cli_no_docs sqlite_omit_load_extension netgo osusergo
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# Static where this machine's linker can do it. A build without a C compiler is static by itself.
+CAN_STATIC := $(shell d=$$(mktemp -d) && echo 'int main(void){return 0;}' >$$d/a.c && \
+	$(or $(CC),cc) -static -o $$d/a $$d/a.c 2>/dev/null && echo yes; rm -rf "$$d")
+ifeq ($(CAN_STATIC),yes)
+STATIC := -linkmode external -extldflags "-static"
+endif
+
+# Extra flags for go test: make test TESTFLAGS=-v
+TESTFLAGS ?=
+comma := ,
+space := $(subst ,, )
+STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
+
+.PHONY: build static-pure install test lint needs fmt vet staticcheck tidy vulncheck race purego cross bench clean help
+
+build: ## lockrun for this machine, static where possible
+	$(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS) $(STATIC)' -o lockrun .
+
+static-pure: ## the same without a C compiler (SQLite in Go: larger, slower to start)
+	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o lockrun .
+
+install: build ## into $(PREFIX)/bin
+	install -D -m 0755 lockrun $(DESTDIR)$(PREFIX)/bin/lockrun
+
+test: needs lint race purego cross ## everything that has to pass
+
+lint: fmt vet staticcheck tidy vulncheck ## what needs no test run
+
+needs: # what the tests use beside Go: installed where that is allowed, else named
+	@scripts/install-test-needs
+
+fmt:
+	@out=$$(gofmt -l .); test -z "$$out" || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
+
+vet:
+	$(GO) vet -tags '$(TAGS)' ./...
+
+staticcheck:
+	$(STATICCHECK) -tags '$(subst $(space),$(comma),$(TAGS))' ./...
+
+tidy:
+	$(GO) mod tidy -diff
+	cd tools && $(GO) mod tidy -diff
+
+vulncheck: # needs the vulnerability database; says so and goes on where it cannot be reached
+	@scripts/vulncheck '$(subst $(space),$(comma),$(TAGS))'
+
+race:
+	$(GO) test -race -count=1 -tags '$(TAGS)' $(TESTFLAGS) ./...
+
+purego: # the build without a C compiler: its SQLite driver, its way of starting children, and a smoke test of the whole
+	CGO_ENABLED=0 $(GO) test -count=1 -short -tags '$(TAGS)' $(TESTFLAGS) ./backends/sqlite ./internal/supervise
+	CGO_ENABLED=0 $(GO) test -count=1 -tags '$(TAGS)' $(TESTFLAGS) -run 'TestScripts/(smoke|kill9|exitcodes)$$' ./testscripts
+
+cross: # other systems compile; Windows is refused by name
+	@scripts/cross-compile '$(TAGS)'
+
+bench: build ## ratios against flock, as bench/README.md tells them
+	$(GO) run ./bench -lockrun ./lockrun
+
+clean:
+	rm -rf lockrun dist bench/out
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' Makefile

@@ -85,6 +85,7 @@ type keeper struct {
 	mu     sync.Mutex
 	state  leaseState
 	sentAt time.Duration // when the last good request was sent
+	cause  error         // of doubtful and lost
 	onLost func()        // nil until whenLost
 }
 
@@ -213,6 +214,9 @@ func (k *keeper) to(s leaseState, cause error) {
 	var lost func()
 	if changed {
 		k.state = s
+		if cause != nil && !(errors.Is(cause, errDeadline) && k.cause != nil) {
+			k.cause = cause // the last answer says more than that the deadline has passed
+		}
 		if s == stateLost {
 			lost = k.onLost
 		}
@@ -224,6 +228,16 @@ func (k *keeper) to(s leaseState, cause error) {
 	if changed {
 		k.onState(s, cause)
 	}
+}
+
+// why is what the last renewal without success was answered.
+func (k *keeper) why() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.cause == nil {
+		return errDeadline
+	}
+	return k.cause
 }
 
 // whenLost has f called once the lease is lost: at once if it is already. f must not block.

@@ -41,7 +41,7 @@ func (r *runner) tellState(s leaseState, cause error) {
 		if r.cfg.OnLost == "continue" {
 			r.ui.warn("the lease is lost, COMMAND goes on as --on-lost continue asks: %v", cause)
 		} else {
-			r.ui.err("the lease is lost, COMMAND is being stopped: %v", cause)
+			r.ui.info("the lease is lost, COMMAND is being stopped: %v", cause)
 		}
 	case stateDone:
 	}

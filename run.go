@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -133,47 +135,59 @@ func (r *runner) finish(res supervise.Result) (code int, message string) {
 	if r.keep != nil {
 		state = r.keep.stop()
 	}
-	code, end.Outcome, message = r.verdict(res, state)
-	end.Reason = message
-	if !res.Gone {
-		r.ui.err("%s", message)
-		r.settle(end, nil)
-		return code, message
-	}
-	if r.lease == nil {
-		r.settle(end, nil)
-		return code, message
-	}
-	err := r.release(end)
-	if errors.Is(err, backends.ErrLost) && end.Outcome != backends.Lost {
-		end.Outcome, end.Reason = backends.Lost, "the lease was found gone at its release"
-		message = end.Reason + "; another may have run meanwhile"
-		if r.cfg.OnLost == "kill" {
-			code = r.cfg.exit(codeLost)
+	code, end.Outcome, end.Reason = r.verdict(res, state)
+	var err error
+	if r.lease != nil && res.Gone {
+		if err = r.release(end); errors.Is(err, backends.ErrLost) && end.Outcome != backends.Lost {
+			code, end.Outcome, end.Reason = r.foundGone(res)
 		}
 	}
+	if end.Reason != "" {
+		r.ui.err("%s", end.Reason)
+	}
 	r.settle(end, err)
-	return code, message
+	return code, end.Reason
+}
+
+// foundGone is the verdict on a run whose lease turned out to be gone only when it was to be given back: another may
+// have run meanwhile, so its success does not count.
+func (r *runner) foundGone(res supervise.Result) (int, backends.Outcome, string) {
+	code := res.Code
+	if r.cfg.OnLost == "kill" {
+		code = r.cfg.exit(codeLost)
+	}
+	return code, backends.Lost, r.about("the lease was found gone at its release; another run may have overlapped")
 }
 
 // verdict is the exit code, the outcome and what to tell about a command that has ended.
 func (r *runner) verdict(res supervise.Result, state leaseState) (int, backends.Outcome, string) {
+	stopped := res.Cause == supervise.Deadline_ || res.Cause == supervise.Lost
 	switch {
 	case !res.Gone:
-		return r.cfg.exit(codeLost), backends.Lost, "the job could not be shown to be dead; its lease is left to run out"
-	case res.Cause == supervise.Deadline_ || res.Cause == supervise.Lost:
-		return r.cfg.exit(codeLost), backends.Lost, "the lease was lost, and the job was stopped"
+		return r.cfg.exit(codeLost), backends.Lost,
+			r.about("COMMAND could not be shown to be dead, so its lease is left to run out; look for its processes in state D")
 	case state == stateLost && r.cfg.OnLost == "continue":
-		return res.Code, backends.Lost, "the lease was lost, and the job went on as asked"
-	case state == stateLost:
-		return r.cfg.exit(codeLost), backends.Lost, "the lease was lost while the job ended"
+		return res.Code, backends.Lost, r.about("the lease was lost, and COMMAND went on as --on-lost continue asks")
+	case stopped || state == stateLost:
+		return r.cfg.exit(codeLost), backends.Lost,
+			r.about("the lease was lost and COMMAND was stopped: " + r.keep.why().Error())
 	case res.Cause == supervise.Timeout:
-		return r.cfg.exit(codeTimeout), backends.TimedOut, "--timeout ended the job after " + r.cfg.Timeout.String()
+		return r.cfg.exit(codeTimeout), backends.TimedOut,
+			r.about("COMMAND was stopped after --timeout " + r.cfg.Timeout.String())
 	case res.Code == 0:
 		return 0, backends.Succeeded, ""
 	default:
 		return res.Code, backends.Failed, ""
 	}
+}
+
+// about adds to what happened for which key, and on which backend.
+func (r *runner) about(what string) string {
+	s := strconv.Quote(r.req.Key) + ": " + what
+	if r.b != nil {
+		s += " (" + r.b.Name() + ")"
+	}
+	return s
 }
 
 // release gives the lease back, again while the answer is not known. A lost lease is asked about too: it may still be

@@ -4,6 +4,7 @@ package testscripts
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,11 @@ import (
 var binDir, repo string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// Most scripts wait for something most of the time, and the one with cron for up to a minute.
+	if p := flag.Lookup("test.parallel"); p.Value.String() == p.DefValue {
+		_ = p.Value.Set("6")
+	}
 	code, err := withProgram(m.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -5,7 +5,7 @@ import "time"
 // Config is everything an invocation was asked for, after flag, environment, configuration file and default have been
 // settled and checked. Durations are positive unless the comment says otherwise.
 type Config struct {
-	Verb string // run, status, history, unlock, acquire, renew, release, init, doctor, pause, resume
+	Verb string // run, status, history, unlock, acquire, renew, release, init, doctor, pause, resume, ...
 
 	Key      string   // run, acquire, renew, release: the key
 	Keys     []string // status, history, unlock, pause, resume: the keys named as arguments
@@ -14,7 +14,7 @@ type Config struct {
 	BackendN string   // the name it had in the configuration file; "" for a bare URL
 	Password string   // of [backends.NAME], from password_file; never printed
 
-	TTL         time.Duration // length of the lease, from the last heartbeat
+	TTL         time.Duration // length of the lease, from the last heartbeat; renew: 0 is the length it was granted with
 	Heartbeat   time.Duration // renewal interval; default TTL/3, at most TTL/2
 	Wait        time.Duration // how long to wait for a held lease; 0 skips at once, WaitForever waits without end
 	HoldAtLeast time.Duration // keep the lease this long after the start; 0: no longer than the job
@@ -29,27 +29,33 @@ type Config struct {
 	OnLost      string // kill, continue
 	OnUnavail   string // fail, skip, run
 
-	BackendTimeout time.Duration // bound on each exchange with the backend
-	ExitCodes      map[string]int
-	ResultFile     string
+	BackendTimeout time.Duration  // bound on each exchange with the backend
+	ExitCodes      map[string]int // by the names of exitNames
+	ResultFile     string         // "" for none
 
-	Token    int64  // unlock, renew, release
-	Force    bool   // unlock whatever is there
-	WhilePID int    // acquire: the background heartbeat lives as long as this process; 0: no heartbeat
-	For      string // pause: how long; "" until resumed
-	Reason   string // pause: why
+	Token    int64         // unlock, renew, release: positive; unlock --force: 0
+	Force    bool          // unlock whatever is there
+	WhilePID int           // acquire: the background heartbeat lives as long as this process; 0: no heartbeat
+	For      time.Duration // pause: how long; 0 until resumed
+	Reason   string        // pause: why
 
 	JSON  bool // status, history, doctor
-	Limit int  // history
+	Limit int  // history: at most this many; 0: all
 	Print bool // init
 
-	Quiet     bool
-	Verbose   bool
-	LogFormat string // text, json
+	ConfigFile string // --config
+	Quiet      bool
+	Verbose    bool
+	LogFormat  string // text, json
 
 	HistoryKeep int           // finished runs kept of each key
 	HistoryAge  time.Duration // history_days
 	DoneAge     time.Duration // done_days
+
+	Warnings []string // what is not wrong enough to be refused; without secrets
+
+	historyDays, doneDays int  // as configured; HistoryAge and DoneAge are made from them
+	help                  bool // --help
 }
 
 // WaitForever is Config.Wait for --wait forever.

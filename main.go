@@ -1,0 +1,165 @@
+// Lockrun runs a command under a lease, so that of many hosts, or of many crontab lines, one at a time runs it.
+//
+//	$ lockrun --key order-reconcile --ttl 45m -- ./reconcile
+//	$ lockrun status
+//	KEY              STATE  HOLDER  AGE    LEFT    TOKEN
+//	order-reconcile  held   web-1   2m13s  44m12s  7
+//	$ lockrun --key order-reconcile -- ./reconcile; echo $?
+//	lockrun: skipped: "order-reconcile" is held by web-1 since 2026-11-30T01:00:00Z, until 2026-11-30T01:59:12Z
+//	75
+//
+// The lease is renewed while the command runs. Where it cannot be renewed the command is stopped, in time, before
+// another host may start it. The command's own exit code is passed on; lockrun's own codes, from 64 on, tell a skip (75)
+// from a fault (69). Nothing is printed that cron would send by mail, unless something went wrong.
+//
+//	lockrun --key KEY [options] -- COMMAND [ARG...]
+//	lockrun status | history | unlock | acquire | renew | release | init | doctor | pause | resume
+//	lockrun help [VERB]
+//
+// Leases live in an embedded store (SQLite) unless --backend names another. Each option is also a variable
+// (LOCKRUN_TTL) and a key of a configuration file. "lockrun help" tells all of them, README.md tells how they play
+// together, and docs/design.md what is promised and what is not.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lockrun/lockrun/internal/supervise"
+)
+
+func main() {
+	supervise.GuardMain()
+	std := IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Environ()}
+	if isMinder(os.Args) {
+		os.Exit(minderMain(std, openBackend))
+	}
+	os.Exit(dispatch(os.Args[1:], std, openBackend))
+}
+
+// dispatch carries out one command line, without the program's name, and returns the exit code.
+func dispatch(argv []string, std IO, open opener) (code int) {
+	var cfg *Config
+	u := newUI(nil, std.Err)
+	defer func() { u.flush() }()
+	defer func() {
+		if r := recover(); r != nil {
+			u.err("internal error, please report it: %v", r)
+			code = cfg.exit(codeInternal)
+		}
+	}()
+	if len(argv) == 0 {
+		u.err("there is nothing to do; write lockrun --key KEY -- COMMAND, or lockrun help")
+		return codeUsage
+	}
+	w, err := cut(argv)
+	if err != nil {
+		u.err("%v", err)
+		return codeUsage
+	}
+	flags, err := parseFlags(w)
+	if err != nil {
+		u.err("%v; see lockrun help %s", err, w.verb.name)
+		return codeUsage
+	}
+	cfg, problems := settle(w.verb, flags, w.args, std.Env)
+	u = newUI(cfg, std.Err)
+	if cfg.help {
+		return printed(u, std.Out, verbHelp(w.verb))
+	}
+	if len(problems) > 0 {
+		return cfg.exit(tellProblems(u, problems))
+	}
+	for _, text := range cfg.Warnings {
+		u.warn("%s", text)
+	}
+	return w.verb.do(&call{cfg: cfg, io: std, ui: u, open: open})
+}
+
+// tellProblems says everything that is wrong, a line each, and gives the code: a wrong command line comes before a wrong
+// configuration file, because it is what was typed last.
+func tellProblems(u *ui, problems []problem) int {
+	code := codeConfig
+	for _, p := range problems {
+		u.err("%s", p.text)
+		if p.code == codeUsage {
+			code = codeUsage
+		}
+	}
+	return code
+}
+
+// parseFlags has the flag library read the options of a command line that has been cut up. It prints nothing, exits
+// nowhere, and knows one verb only, so that no word of COMMAND can be taken for another.
+func parseFlags(w words) (map[string][]string, error) {
+	flags := map[string][]string{}
+	var read bool
+	app := &cli.App{
+		Name: "lockrun", HideHelp: true, HideHelpCommand: true, HideVersion: true, Writer: io.Discard, ErrWriter: io.Discard,
+		ExitErrHandler: func(*cli.Context, error) {}, // the library's own calls os.Exit, past the release
+		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return err },
+		Commands: []*cli.Command{{
+			Name: w.verb.name, HideHelp: true, HideHelpCommand: true, Flags: cliFlags(w.verb.bit, flags),
+			OnUsageError: func(_ *cli.Context, err error, _ bool) error { return err },
+			Action:       func(*cli.Context) error { read = true; return nil },
+		}},
+	}
+	argv := append([]string{"lockrun", w.verb.name}, w.flags...)
+	if err := app.Run(argv); err != nil {
+		return nil, err
+	}
+	if !read {
+		return nil, errors.New("the options cannot be read")
+	}
+	return flags, nil
+}
+
+// cliFlags makes the flags of a verb from the table of options. Their values go into flags as they were written.
+func cliFlags(v verb, flags map[string][]string) []cli.Flag {
+	var out []cli.Flag
+	for i := range options {
+		if o := &options[i]; o.verbs&v != 0 && o.name != "" {
+			out = append(out, &cli.GenericFlag{Name: o.name, Usage: o.help, Value: &collector{id: o.id(), into: flags}})
+		}
+	}
+	return out
+}
+
+// collector keeps each value of a flag as text. The library's own types split lists at commas, and put variables in
+// between without telling where a value came from.
+type collector struct {
+	id   string
+	into map[string][]string
+}
+
+// Set implements cli.Generic.
+func (c *collector) Set(v string) error {
+	c.into[c.id] = append(c.into[c.id], v)
+	return nil
+}
+
+// String implements cli.Generic.
+func (c *collector) String() string { return "" }
+
+// printed writes what was asked for to stdout, and gives the exit code: failing to print it is failing.
+func printed(u *ui, out *os.File, text string) int {
+	if _, err := out.WriteString(text); err != nil {
+		u.err("cannot write to stdout: %v", pathCause(err))
+		return codeNo
+	}
+	return codeOK
+}
+
+// version is set by the linker.
+var version = "devel"
+
+func doVersion(c *call) int {
+	return printed(c.ui, c.io.Out, fmt.Sprintf("lockrun %s\n", version))
+}
+
+// doRun runs COMMAND under the lease.
+func doRun(c *call) int { return run(c.cfg, c.io, c.ui, c.open) }

@@ -38,6 +38,9 @@ func cut(argv []string) (words, error) {
 			return w.later(c, rest, tail)
 		}
 	}
+	if len(rest) > 0 && w.verb.is(vRun) {
+		tail = restore(w.dashes, tail) // COMMAND began before it, so that it is one of COMMAND's words
+	}
 	w.args = append(rest, tail...)
 	return w, nil
 }
@@ -98,6 +101,8 @@ func (w *words) option(head []string) (n int, err error) {
 	o := findOption(w.verb.bit, name)
 	short, _, _ := strings.Cut(head[0], "=") // never the value: it may be a secret
 	switch {
+	case o == nil && slices.Contains(laterOptions[:], strings.ToUpper(strings.ReplaceAll(name, "-", "_"))):
+		return 0, fmt.Errorf("%s is not an option of this version of lockrun; leave it out", short)
 	case o == nil:
 		return 0, fmt.Errorf("%s is not an option of lockrun %s; see lockrun help %[2]s", short, w.verb.name)
 	case assigned:

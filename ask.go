@@ -76,6 +76,9 @@ func (p *page) close(code int) int {
 
 // operator names the person who pauses or unlocks, for those who meet it later.
 func (c *call) operator() string {
+	if c.cfg.named {
+		return c.cfg.Holder
+	}
 	env := newEnviron(c.io.Env)
 	for _, name := range []string{env["SUDO_USER"], env["USER"]} {
 		if name != "" && backends.CheckHolder(name+"@"+c.cfg.Holder) == nil {

@@ -56,6 +56,7 @@ type Config struct {
 
 	historyDays, doneDays int  // as configured; HistoryAge and DoneAge are made from them
 	help                  bool // --help
+	named                 bool // Holder was asked for
 }
 
 // WaitForever is Config.Wait for --wait forever.

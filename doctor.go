@@ -13,7 +13,11 @@ import (
 
 // doDoctor examines the backend and this host. It succeeds where no check failed; advice is no failure.
 func doDoctor(c *call) int {
-	checks := append(c.backendChecks(), hostChecks()...)
+	checks, err := c.backendChecks()
+	if err != nil {
+		return c.failed(err)
+	}
+	checks = append(checks, hostChecks()...)
 	p := c.page()
 	code := codeOK
 	for _, k := range checks {
@@ -29,13 +33,18 @@ func doDoctor(c *call) int {
 	return c.cfg.exit(p.close(code))
 }
 
-// backendChecks are the store's own. A store that cannot be opened is a finding, not the end of the examination.
-func (c *call) backendChecks() []backends.Check {
+// backendChecks are the store's own. A store that cannot be opened is a finding, not the end of the examination; a URL
+// that means no store is an error of whoever wrote it.
+func (c *call) backendChecks() ([]backends.Check, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.BackendTimeout)
 	defer cancel()
 	b, err := c.open(ctx, c.cfg)
-	if err != nil {
-		return []backends.Check{failedCheck(c.shownBackend(), "open", err)}
+	var wrong *backends.UsageError
+	switch {
+	case errors.As(err, &wrong):
+		return nil, err
+	case err != nil:
+		return []backends.Check{failedCheck(c.shownBackend(), "open", err)}, nil
 	}
 	defer func() { _ = b.Close() }()
 	checks := []backends.Check{{Backend: b.Name(), Check: "open", OK: true, Cause: "it answers"}}
@@ -45,7 +54,7 @@ func (c *call) backendChecks() []backends.Check {
 	if d, ok := b.(backends.Doctor); ok {
 		checks = append(checks, d.Doctor(ctx)...)
 	}
-	return checks
+	return checks, nil
 }
 
 // shownBackend is the configured backend, without secrets, for when it cannot tell its name.
@@ -59,12 +68,8 @@ func (c *call) shownBackend() string {
 func failedCheck(backend, name string, err error) backends.Check {
 	k := backends.Check{Backend: backend, Check: name, Cause: err.Error()}
 	var e *backends.Error
-	var u *backends.UsageError
-	switch {
-	case errors.As(err, &e):
+	if errors.As(err, &e) {
 		k.Cause, k.Remedy = e.Op+": "+e.Err.Error(), e.Remedy
-	case errors.As(err, &u):
-		k.Cause, k.Remedy = u.What+": "+u.Why, u.Remedy
 	}
 	return k
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"time"
+
+	"github.com/lockrun/lockrun/backends"
 )
 
 // kind is how an option's text becomes a value.
@@ -55,11 +57,11 @@ type option struct {
 	arg     string // how help names the value
 	def     string // default, as help tells it
 	help    string
-	choices string // kindChoice: the words, separated by spaces
-	min     int    // kindCount
-	max     int    // kindText: bytes of UTF-8; 0 for a path or URL, where the system decides
-	once    bool   // giving the flag twice is refused: each value would mean a lock that is not taken
-	outer   bool   // the variable is what a child is given: it is read only where LOCKRUN_OWNER is not set
+	choices string             // kindChoice: the words, separated by spaces
+	min     int                // kindCount
+	check   func(string) error // kindText: what else the text has to be; nil for a path or URL, where the system decides
+	once    bool               // giving the flag twice is refused: each value would mean a lock that is not taken
+	outer   bool               // the variable is what a child is given: it is read only where LOCKRUN_OWNER is not set
 
 	// at is where the value goes.
 	at func(*Config) any
@@ -91,13 +93,13 @@ var options = []option{
 	{name: "grace", env: true, toml: "grace", verbs: vRun, kind: kindDuration, arg: "D", def: "10s, at most TTL/6",
 		help: "time between TERM and KILL; grace + heartbeat must be under the TTL",
 		at:   func(c *Config) any { return &c.Grace }},
-	{name: "holder", env: true, toml: "holder", verbs: vLease | vUnlock | vPause, max: 255, arg: "NAME", def: "$HOSTNAME, else the host's name",
+	{name: "holder", env: true, toml: "holder", verbs: vLease | vUnlock | vPause, check: backends.CheckHolder, arg: "NAME", def: "$HOSTNAME, else the host's name",
 		help: "who status and history say it is; never decides ownership",
 		at:   func(c *Config) any { return &c.Holder }},
 	{name: "schedule", env: true, toml: "schedule", verbs: vLease, arg: "CRON", def: "none",
 		help: "at most one successful run for each tick of this cron expression, across all hosts",
 		at:   func(c *Config) any { return &c.Schedule }},
-	{name: "run-id", env: true, toml: "run_id", verbs: vLease, max: 255, arg: "ID", def: "none", outer: true,
+	{name: "run-id", env: true, toml: "run_id", verbs: vLease, check: backends.CheckRunID, arg: "ID", def: "none", outer: true,
 		help: "at most one successful run with this id, across all hosts",
 		at:   func(c *Config) any { return &c.RunID }},
 	{name: "slots", env: true, toml: "slots", verbs: vLease, kind: kindCount, arg: "N", def: "1", min: 1,
@@ -133,7 +135,7 @@ var options = []option{
 	{name: "for", verbs: vPause, kind: kindDuration, arg: "D", def: "until resumed",
 		help: "how long",
 		at:   func(c *Config) any { return &c.For }},
-	{name: "reason", verbs: vPause, max: 1000, arg: "TEXT",
+	{name: "reason", verbs: vPause, check: backends.CheckReason, arg: "TEXT",
 		help: "why, for those who meet the pause",
 		at:   func(c *Config) any { return &c.Reason }},
 	{name: "json", env: true, toml: "json", verbs: vStatus | vHistory | vDoctor, kind: kindSwitch,

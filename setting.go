@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // level tells where a setting comes from; a higher one wins.
@@ -87,12 +86,12 @@ func (o *option) parse(at any, text string) error {
 
 func (o *option) parseText(at *string, text string) error {
 	switch {
-	case strings.IndexByte(text, 0) >= 0:
+	case strings.IndexByte(text, 0) >= 0 && o.name != "key": // that one has a rule of its own
 		return fmt.Errorf("holds a NUL byte; take it out")
-	case o.max > 0 && !utf8.ValidString(text):
-		return fmt.Errorf("is not valid UTF-8")
-	case o.max > 0 && len(text) > o.max:
-		return fmt.Errorf("has %d bytes; at most %d are kept", len(text), o.max)
+	case o.check != nil:
+		if err := o.check(text); err != nil {
+			return fmt.Errorf("is refused: %w", err)
+		}
 	}
 	*at = text
 	return nil

@@ -21,7 +21,8 @@ func (s *settler) settleDefaults() {
 	c := s.cfg
 	day := 24 * time.Hour
 	c.HistoryAge, c.DoneAge = time.Duration(min(c.historyDays, 36500))*day, time.Duration(min(c.doneDays, 36500))*day
-	if c.Holder == "" {
+	c.named = c.Holder != ""
+	if !c.named {
 		c.Holder = s.hostname()
 	}
 	if s.verb.is(vHistory) && c.Limit == 0 && !c.JSON {
@@ -53,7 +54,7 @@ func (s *settler) validateKeys() {
 		if !given {
 			s.wrong(codeUsage, "there is no key; name the lease with --key KEY%s", s.keyHint())
 		} else if err := backends.CheckKey(s.cfg.Key); err != nil && s.cfg.Key != "" {
-			s.problems = append(s.problems, set.problem(o, err.Error()))
+			s.wrong(codeUsage, "%s: %v", set.from, err) // a bad key is bad wherever it was written
 		}
 		return
 	}
@@ -62,7 +63,7 @@ func (s *settler) validateKeys() {
 	}
 	for _, k := range s.cfg.Keys {
 		if err := backends.CheckKey(k); err != nil {
-			s.wrong(codeUsage, "KEY %s", err)
+			s.wrong(codeUsage, "%v", err)
 		}
 	}
 }
@@ -74,6 +75,9 @@ func (s *settler) keyHint() string {
 	}
 	if len(s.cfg.Keys) > 0 {
 		return "; here it is no argument"
+	}
+	if s.verb.is(vRun) && len(s.flags) == 0 {
+		return ", or see lockrun help for the verbs"
 	}
 	return ""
 }

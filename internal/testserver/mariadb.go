@@ -1,0 +1,191 @@
+package testserver
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// Database is the empty database that every MariaDB server here has.
+const Database = "lockrun"
+
+// MariaDBConfig is how a MariaDB server is started. Its zero value is a server whose user root needs no password, with an
+// empty database called lockrun.
+type MariaDBConfig struct {
+	TLS    *Certs    // offer TLS, with --require-secure-transport in Args ask for it
+	Env    []string  // "TZ=Europe/Berlin"
+	Clock  time.Time // what the server's clock reads at the start, by libfaketime; it goes on across restarts. Zero: the time
+	Args   []string  // more options, as on mariadbd's command line: "--default-time-zone=+05:30"
+}
+
+// MariaDB is one MariaDB server.
+type MariaDB struct {
+	*Process
+	port   int
+	dir    string
+	config MariaDBConfig
+	offset time.Duration // of Clock against this host's
+	db     *sql.DB
+}
+
+// StartMariaDB starts one server. The first call on a machine makes its data, later ones copy them.
+func StartMariaDB(t TB, config MariaDBConfig) *MariaDB {
+	t.Helper()
+	Need(t, "mariadbd", "mariadb-install-db")
+	return startMariaDB(t, config, mariadbTemplate)
+}
+
+func startMariaDB(t TB, config MariaDBConfig, template func() (string, error)) *MariaDB {
+	t.Helper()
+	m := &MariaDB{config: config, dir: newFolder(t, "mariadb")}
+	if !config.Clock.IsZero() {
+		Need(t, "libfaketime.so.1")
+		m.offset = time.Until(config.Clock)
+	}
+	source, err := template()
+	if err == nil {
+		err = own(m.dir)
+	}
+	if err == nil {
+		err = m.fill(source)
+	}
+	if err != nil {
+		t.Fatalf("preparing the data of MariaDB: %v", err)
+	}
+	connector, err := mysql.NewConnector(m.client())
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	m.db = sql.OpenDB(connector)
+	t.Cleanup(func() { m.db.Close() })
+	m.Process = launch(t, func() spec { return m.choose(t, source) })
+	return m
+}
+
+// choose gives the server an address and says how to start it there.
+func (m *MariaDB) choose(t TB, source string) spec {
+	t.Helper()
+	var err error
+	if m.port, err = freePort(); err != nil {
+		t.Fatalf("%v", err)
+	}
+	user, err := databaseUser()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return spec{
+		name:  fmt.Sprintf("mariadbd on port %d", m.port),
+		argv:  append([]string{find("mariadbd")}, m.args()...),
+		env:   append(m.faketime(), m.config.Env...),
+		user:  user,
+		log:   filepath.Join(m.dir, "log"),
+		data:  m.data(),
+		fill:  func() error { return m.fill(source) },
+		ready: m.ping,
+		quit:  20 * time.Second,
+	}
+}
+
+// args is mariadbd's command line. What a power cut would lose may be lost; what a kill -9 would, may not.
+func (m *MariaDB) args() []string {
+	a := append([]string{"--no-defaults"}, innodbOptions...)
+	a = append(a, "--datadir="+m.data(), "--socket="+m.Socket(), "--port="+strconv.Itoa(m.port), "--bind-address=127.0.0.1",
+		"--pid-file="+filepath.Join(m.dir, "pid"), "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=2",
+		"--max-connections=300", "--innodb-buffer-pool-load-at-startup=OFF")
+	if c := m.config.TLS; c != nil {
+		a = append(a, "--ssl-ca="+c.CAFile, "--ssl-cert="+c.Server.CertFile, "--ssl-key="+c.Server.KeyFile)
+	}
+	return append(a, m.config.Args...)
+}
+
+// faketime moves the server's clock by an offset in seconds: an instant would be read in the server's time zone, and
+// would be there again after a restart. Its monotonic clock stays, because its threads time their waits by it.
+func (m *MariaDB) faketime() []string {
+	if m.config.Clock.IsZero() {
+		return nil
+	}
+	return []string{"LD_PRELOAD=" + find("libfaketime.so.1"), "FAKETIME_DONT_FAKE_MONOTONIC=1",
+		fmt.Sprintf("FAKETIME=%+.3f", m.offset.Seconds())}
+}
+
+// fill copies a template into the data folder.
+func (m *MariaDB) fill(source string) error {
+	if err := copyFolder(source, m.data()); err != nil {
+		return err
+	}
+	return own(m.data())
+}
+
+func (m *MariaDB) data() string { return filepath.Join(m.dir, "data") }
+
+// Addr is the server's address, "127.0.0.1:17306".
+func (m *MariaDB) Addr() string { return addr(m.port) }
+
+// Port is the port in Addr.
+func (m *MariaDB) Port() int { return m.port }
+
+// Socket is the path of the server's Unix socket.
+func (m *MariaDB) Socket() string { return filepath.Join(m.dir, "s") }
+
+// URL is how lockrun is told of this server, as root.
+func (m *MariaDB) URL() string { return m.URLFor("root", "") }
+
+// URLFor is URL for another user. It names the certificate authority where the server has one.
+func (m *MariaDB) URLFor(user, password string) string {
+	u := &url.URL{Scheme: "mysql", User: url.User(user), Host: m.Addr(), Path: "/" + Database}
+	if password != "" {
+		u.User = url.UserPassword(user, password)
+	}
+	if c := m.config.TLS; c != nil {
+		u.RawQuery = c.query(false) + "&tls=true"
+	}
+	return u.String()
+}
+
+// DB is a pool of connections as root to the database lockrun, by the Unix socket and so past any Proxy. It is closed
+// when the test ends.
+func (m *MariaDB) DB() *sql.DB { return m.db }
+
+// Exec runs one statement as root and ends the test when it fails.
+func (m *MariaDB) Exec(statement string, args ...any) {
+	m.t.Helper()
+	if _, err := m.db.Exec(statement, args...); err != nil {
+		m.t.Fatalf("%s: %s: %v", m.spec.name, statement, err)
+	}
+}
+
+// Query reads one value as root, as text, and ends the test when it cannot. NULL reads as "NULL".
+func (m *MariaDB) Query(query string, args ...any) string {
+	m.t.Helper()
+	var v sql.NullString
+	if err := m.db.QueryRow(query, args...).Scan(&v); err != nil {
+		m.t.Fatalf("%s: %s: %v", m.spec.name, query, err)
+	}
+	if !v.Valid {
+		return "NULL"
+	}
+	return v.String
+}
+
+// client is how the harness itself connects.
+func (m *MariaDB) client() *mysql.Config {
+	c := mysql.NewConfig()
+	c.User, c.Net, c.Addr, c.DBName = "root", "unix", m.Socket(), Database
+	c.Timeout, c.ReadTimeout, c.WriteTimeout = respBound, patience, patience
+	c.Logger = &mysql.NopLogger{} // it would print that a killed server went away
+	return c
+}
+
+// ping is the readiness check. The socket appears later than the port.
+func (m *MariaDB) ping() error {
+	ctx, cancel := context.WithTimeout(context.Background(), respBound)
+	defer cancel()
+	var one int
+	return m.db.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+}

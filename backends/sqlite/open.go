@@ -1,0 +1,278 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors of open that no repetition mends.
+var (
+	errClosed  = errors.New("it is closed")
+	errNotOurs = errors.New("the file is a database of another program")
+	errNewer   = errors.New("the database was made by a newer lockrun")
+	errDamaged = errors.New("the database is damaged")
+)
+
+// connect makes b.c a connection to the file that has the path now. A database that was deleted or replaced since is
+// forgotten with all its leases: writing on into a file without a name would look like success to its holder while
+// others use the new one.
+func (b *backend) connect(ctx context.Context, a access) error {
+	if b.closed {
+		return errClosed
+	}
+	id, err := statID(b.path)
+	if b.c != nil && err == nil && id == b.id {
+		return nil
+	}
+	b.disconnect()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if a != creating || b.o.ReadOnly {
+			return nil
+		}
+		if err := b.create(ctx); err != nil {
+			return err
+		}
+		if id, err = statID(b.path); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	}
+	b.id = id
+	return b.dialChecked(ctx)
+}
+
+// dialChecked connects and makes sure that the database is ours, of this version, and in WAL mode.
+func (b *backend) dialChecked(ctx context.Context) error {
+	c, err := b.dial()
+	if err != nil {
+		return err
+	}
+	ready, err := inspect(c)
+	if err == nil && !ready && !b.o.ReadOnly {
+		err = b.underLock(ctx, func() error { return furnish(ctx, c) })
+		ready = err == nil
+	}
+	if err != nil || !ready {
+		c.close() // an empty file that may not be written to reads as an empty store
+		return err
+	}
+	b.c = c
+	if !b.o.ReadOnly {
+		b.alignGroups()
+	}
+	return nil
+}
+
+// dial chooses how the file may be opened. A reader must not create -wal and -shm where it is not a member who may write:
+// they would be its own, and the members could not use them. Without a -wal the database file is complete, and may be
+// read as if it never changed; what a writer that begins meanwhile puts into it is an error to the reader, which then
+// looks again.
+func (b *backend) dial() (*conn, error) {
+	if !b.o.ReadOnly {
+		return dial(b.d, b.path, "mode=rw")
+	}
+	if unix.Access(b.path, unix.W_OK) == nil && unix.Access(filepath.Dir(b.path), unix.W_OK) == nil {
+		return dial(b.d, b.path, "mode=ro")
+	}
+	if _, err := os.Lstat(b.path + "-wal"); errors.Is(err, fs.ErrNotExist) {
+		return dial(b.d, b.path, "mode=ro&immutable=1")
+	}
+	return dial(b.d, b.path, "mode=ro")
+}
+
+// inspect tells whether the database is furnished. It errs where it is not ours to use.
+func inspect(c *conn) (bool, error) {
+	id, err := c.one("PRAGMA application_id")
+	if err != nil {
+		return false, err
+	}
+	version, err := c.one("PRAGMA user_version")
+	if err != nil {
+		return false, err
+	}
+	v, _ := strconv.Atoi(version)
+	switch {
+	case id == strconv.Itoa(appID) && v > schemaVersion:
+		return false, fmt.Errorf("%w: schema version %d, this one knows %d", errNewer, v, schemaVersion)
+	case id == strconv.Itoa(appID) && v == schemaVersion:
+		mode, err := c.one("PRAGMA journal_mode")
+		return mode == "wal" || mode == "off", err // off: opened as immutable
+	case id != "0" || v != 0:
+		return false, fmt.Errorf("%w (application_id %s, user_version %d)", errNotOurs, id, v)
+	}
+	tables, err := c.one("SELECT count(*) FROM sqlite_master")
+	if err == nil && tables != "0" {
+		err = fmt.Errorf("%w (it has tables, and no mark of lockrun)", errNotOurs)
+	}
+	return false, err
+}
+
+// furnish switches an empty database to WAL and creates the schema. All who do it at once take turns (underLock), yet
+// another program may have the file open: the switch fails as long as anybody reads.
+func furnish(ctx context.Context, c *conn) error {
+	for n := 0; ; n++ {
+		mode, err := c.one("PRAGMA journal_mode=WAL")
+		if err == nil && mode == "wal" {
+			break
+		}
+		if err != nil && !passing(err) {
+			return err
+		}
+		if err := backOff(ctx, n); err != nil {
+			return fmt.Errorf("switching the journal to WAL: %w", err)
+		}
+	}
+	_, err := within(c, "BEGIN IMMEDIATE", func() (struct{}, error) {
+		ready, err := inspect(c)
+		if err != nil || ready {
+			return struct{}{}, err
+		}
+		for _, sql := range append(ddl, fmt.Sprintf("PRAGMA application_id=%d", appID), fmt.Sprintf("PRAGMA user_version=%d", schemaVersion)) {
+			if _, err := c.exec(sql); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// create makes an empty database file and, at the default paths, the folders above it.
+func (b *backend) create(ctx context.Context) error {
+	dir := filepath.Dir(b.path)
+	if err := b.createFolders(dir); err != nil {
+		return err
+	}
+	fi, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	return createShared(b.path, fileMode(fi.Mode()), -1, -1)
+}
+
+// createFolders creates the folders of the default paths. For root's the mode is 0755, as for everything in /var/lib,
+// and the database gets 0644: any user may see what runs. Anywhere else a missing folder is more likely a slip of the
+// pen.
+func (b *backend) createFolders(dir string) error {
+	path, err := DefaultPath(os.Getenv, os.Geteuid())
+	if err != nil || path != b.path {
+		return nil
+	}
+	mode := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o755
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return err
+	}
+	return os.Chmod(dir, mode) // whatever the umask
+}
+
+// fileMode is the mode of a new database in a folder.
+func fileMode(folder fs.FileMode) fs.FileMode {
+	if folder&0o002 != 0 {
+		return 0o600
+	}
+	return folder&0o666 | 0o600
+}
+
+// createShared makes an empty file with exactly this mode and, where they are not -1 and it may, owner and group. It
+// appears under its name complete, so that no other user meets it while the umask still bars the way. A file that is
+// there already is left alone.
+func createShared(path string, mode fs.FileMode, uid, gid int) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".lockrun-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if uid >= 0 || gid >= 0 {
+		f.Chown(uid, gid) // not being allowed to leaves the group of the folder, which explain tells of if it hurts
+	}
+	if err := f.Chmod(mode); err != nil {
+		return err
+	}
+	err = os.Link(f.Name(), path)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil { // a file system without hard links
+		return createPlain(path, mode)
+	}
+	return nil
+}
+
+func createPlain(path string, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, mode)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Chmod(mode)
+}
+
+// ensureLive makes the file of kernel locks, like the database in mode, owner and group.
+func (b *backend) ensureLive() error {
+	if _, err := os.Lstat(b.livePath()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(b.path, &st); err != nil {
+		return err
+	}
+	uid := -1
+	if os.Geteuid() == 0 {
+		uid = int(st.Uid)
+	}
+	return createShared(b.livePath(), fs.FileMode(st.Mode&0o666), uid, int(st.Gid))
+}
+
+// underLock keeps others from creating the store at the same time.
+func (b *backend) underLock(ctx context.Context, f func() error) error {
+	if err := b.ensureLive(); err != nil {
+		return err
+	}
+	live, err := os.Open(b.livePath())
+	if err != nil {
+		return err
+	}
+	defer live.Close()
+	for n := 0; ; n++ {
+		err := unix.Flock(int(live.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f()
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("locking %s: %w", b.livePath(), err)
+		}
+		if err := backOff(ctx, n); err != nil {
+			return fmt.Errorf("another process has been creating the database for too long: %w", err)
+		}
+	}
+}
+
+// alignGroups gives -wal and -shm the database's group where SQLite, which can as root only, left them to the process's.
+// Failing is for explain to tell, if anybody is hurt by it.
+func (b *backend) alignGroups() {
+	var db, st unix.Stat_t
+	if unix.Stat(b.path, &db) != nil {
+		return
+	}
+	for _, suffix := range []string{"-wal", "-shm"} {
+		if unix.Lstat(b.path+suffix, &st) == nil && st.Gid != db.Gid && int(st.Uid) == os.Geteuid() {
+			unix.Lchown(b.path+suffix, -1, int(db.Gid))
+		}
+	}
+}

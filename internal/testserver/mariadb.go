@@ -18,10 +18,10 @@ const Database = "lockrun"
 // MariaDBConfig is how a MariaDB server is started. Its zero value is a server whose user root needs no password, with an
 // empty database called lockrun.
 type MariaDBConfig struct {
-	TLS    *Certs    // offer TLS, with --require-secure-transport in Args ask for it
-	Env    []string  // "TZ=Europe/Berlin"
-	Clock  time.Time // what the server's clock reads at the start, by libfaketime; it goes on across restarts. Zero: the time
-	Args   []string  // more options, as on mariadbd's command line: "--default-time-zone=+05:30"
+	TLS   *Certs    // offer TLS, with --require-secure-transport in Args ask for it
+	Env   []string  // "TZ=Europe/Berlin"
+	Clock time.Time // what the server's clock reads at the start, by libfaketime; it goes on across restarts. Zero: the time
+	Args  []string  // more options, as on mariadbd's command line: "--default-time-zone=+05:30"
 }
 
 // MariaDB is one MariaDB server.

@@ -1,0 +1,169 @@
+//go:build unix && !(linux && cgo)
+
+package supervise
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lockrun/lockrun/internal/boottime"
+)
+
+// guardProcess is the guard where it is a Go process; guard.c is the same in C.
+type guardProcess struct {
+	lockrun, child, ownGroup int
+	since                    uint64
+	deadline                 time.Duration // on the kernel's clock; negative: none
+	done                     time.Duration // the deadline that has been seen to
+	tty                      int           // 0: there is none
+	owner                    string
+	lockrunLives             bool
+	commandLives             bool
+	fds                      int
+	alarm                    alarm
+}
+
+func runGuard(marker string) {
+	g := &guardProcess{lockrunLives: true, commandLives: true, done: -1}
+	var tty, keep int
+	var deadline int64
+	if _, err := fmt.Sscanf(marker, "%d:%d:%d:%d:%d:%d:%d:%s",
+		&g.lockrun, &g.child, &g.since, &deadline, &g.ownGroup, &tty, &keep, &g.owner); err != nil && keep < 0 {
+		unix.Exit(2)
+	}
+	g.deadline, g.tty, g.fds = time.Duration(deadline), tty, 1+tty+keep
+	g.detach()
+	for g.listen(true) {
+		if g.isLate() && !g.late() {
+			break
+		}
+	}
+	g.lockrunLives = false
+	g.giveTerminalBack()
+	g.strike()
+	// What cannot be killed keeps the guard, and with it the proof that the holder is not dead yet.
+	for quiet, pause := 0, time.Millisecond; quiet < 2; pause = min(2*pause, time.Second) {
+		if g.kill() > 0 {
+			quiet = 0
+			time.Sleep(pause)
+		} else {
+			quiet++
+			time.Sleep(time.Millisecond)
+		}
+	}
+	unix.Exit(0)
+}
+
+// detach gives up whatever a process that nobody knows of must not hold on to. All signals are ignored, since a Go
+// process cannot block them.
+func (g *guardProcess) detach() {
+	setGuardName()
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
+		unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGWINCH, unix.SIGABRT, unix.SIGTRAP,
+		unix.SIGVTALRM, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGIO)
+	unix.Chdir("/")
+	// Those of the runtime are closed on exec; what is not was inherited.
+	for fd := g.fds; fd < 1024; fd++ {
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+func (g *guardProcess) isLate() bool {
+	return g.deadline >= 0 && g.deadline != g.done && boottime.Raw() >= g.deadline
+}
+
+// listen waits for news, at most until the deadline. It returns false when lockrun is gone.
+func (g *guardProcess) listen(wait bool) bool {
+	until := boottime.Now()
+	if wait {
+		until += safetyNet
+		if g.deadline >= 0 && g.deadline != g.done {
+			until = min(until, g.deadline-boottime.Offset())
+		}
+	}
+	g.alarm.poll(0, boottime.Now(), until)
+	var buf [64 * messageSize]byte
+	if unix.SetNonblock(0, true) != nil {
+		return false
+	}
+	n, err := unix.Read(0, buf[:])
+	if err != nil {
+		return true
+	}
+	for b := buf[:n]; len(b) >= messageSize; b = b[messageSize:] {
+		switch nanos := int64(binary.NativeEndian.Uint64(b[8:])); binary.NativeEndian.Uint64(b) {
+		case msgDeadline:
+			g.deadline = time.Duration(nanos)
+		case msgNever:
+			g.deadline = -1
+		case msgStandDown:
+			unix.Exit(0)
+		case msgCommandEnded:
+			g.commandLives = false
+		}
+	}
+	return n > 0
+}
+
+// late kills because the deadline has passed, until two looks in a row find nothing or lockrun has news.
+func (g *guardProcess) late() bool {
+	deadline := g.deadline
+	g.strike()
+	for quiet, pause := 0, time.Millisecond; quiet < 2; pause = min(2*pause, 100*time.Millisecond) {
+		if g.kill() > 0 {
+			quiet = 0
+		} else {
+			quiet++
+		}
+		time.Sleep(pause)
+		if !g.listen(false) {
+			return false
+		}
+		if g.deadline < 0 || g.deadline > boottime.Raw() {
+			return true
+		}
+	}
+	g.done = deadline
+	return true
+}
+
+// giveTerminalBack undoes what lockrun cannot undo any more.
+func (g *guardProcess) giveTerminalBack() {
+	if g.tty == 0 {
+		return
+	}
+	if fg, err := unix.IoctlGetInt(g.tty, unix.TIOCGPGRP); err == nil && fg == g.child {
+		unix.IoctlSetPointerInt(g.tty, unix.TIOCSPGRP, g.ownGroup)
+	}
+}
+
+// strike kills what can be found at once. The group is stopped first: a parent that is dead no longer tells whose child
+// a process was.
+func (g *guardProcess) strike() {
+	if g.commandLives {
+		unix.Kill(-g.child, syscall.SIGSTOP)
+	}
+	list := g.members(false)
+	if g.commandLives {
+		unix.Kill(-g.child, syscall.SIGKILL)
+	}
+	for _, p := range list {
+		p.signal(syscall.SIGKILL)
+	}
+}
+
+// kill kills what is left and returns how many there were.
+func (g *guardProcess) kill() int {
+	list := g.members(true)
+	for _, p := range list {
+		p.signal(syscall.SIGKILL)
+	}
+	return len(list)
+}

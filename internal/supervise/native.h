@@ -1,0 +1,38 @@
+// What the C part of this package offers to its Go part, on Linux with cgo.
+#ifndef LOCKRUN_SUPERVISE_NATIVE_H
+#define LOCKRUN_SUPERVISE_NATIVE_H
+
+#include <stdint.h>
+
+// lockrun_ignored is the set of signals that were ignored when the program was executed; bit n-1 is signal n.
+uint64_t lockrun_ignored(void);
+
+// lockrun_spawn executes a program as a new process in a process group of its own, as if the Go runtime had never been
+// there. blob holds path, argc arguments and envc variables, each ended by NUL. tty is the descriptor of the terminal
+// whose foreground the group gets, or -1. It returns the pid, or the negative errno; *executing tells whether it was
+// the execution that failed.
+int lockrun_spawn(char *blob, int argc, int envc, int tty, int *executing);
+
+// lockrun_spawn_guard executes this program again as a guard. marker is its whole environment, and descriptor i of the
+// guard is fds[i]; it gets no other. It returns the pid or the negative errno.
+int lockrun_spawn_guard(char *marker, char *name, const int *fds, int n);
+
+// lockrun_guard is the guard's whole life.
+void lockrun_guard(const char *marker) __attribute__((noreturn));
+
+// lockrun_catch makes the signal write its number, as one byte, to the descriptor given to lockrun_catch_to.
+int lockrun_catch(int sig);
+void lockrun_catch_to(int fd);
+
+// lockrun_ignore and lockrun_default set the two dispositions that need no code.
+int lockrun_ignore(int sig);
+int lockrun_default(int sig);
+
+// lockrun_stop_self stops this process, and whoever else is in its group, as the terminal would with this signal. It
+// returns when the process goes on, or at once where the system does not let an orphaned group stop.
+void lockrun_stop_self(int sig);
+
+// lockrun_tcsetpgrp works from the background too. It returns 0 or the negative errno.
+int lockrun_tcsetpgrp(int tty, int pgrp);
+
+#endif

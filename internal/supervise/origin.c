@@ -1,0 +1,173 @@
+//go:build linux
+
+// The state that lockrun's parent left to it, recorded before the Go runtime replaces most of it: its handlers cover up
+// which signals were ignored (all but HUP and INT), and package os raises the soft limit on descriptors.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "native.h"
+
+extern char **environ;
+
+static struct {
+	uint64_t ignored;
+	sigset_t mask;
+	struct rlimit nofile;
+	int has_nofile;
+	int closed; // bit n: descriptor n, of 0 to 2, was not open
+} origin;
+
+static const char guard_marker[] = "LOCKRUN_GUARD=";
+
+// A constructor runs before the Go runtime. The guard ends in here, which is why it starts in a fraction of the time and
+// memory that a second Go process would need. Its environment is the marker alone, which nobody has by accident.
+__attribute__((constructor)) static void record_origin(void) {
+	if (environ && environ[0] && !environ[1] && !strncmp(environ[0], guard_marker, sizeof guard_marker - 1))
+		lockrun_guard(environ[0] + sizeof guard_marker - 1);
+
+	for (int sig = 1; sig < NSIG && sig <= 64; sig++) {
+		struct sigaction sa;
+		if (!sigaction(sig, NULL, &sa) && sa.sa_handler == SIG_IGN)
+			origin.ignored |= UINT64_C(1) << (sig - 1);
+	}
+	pthread_sigmask(SIG_SETMASK, NULL, &origin.mask);
+	origin.has_nofile = !getrlimit(RLIMIT_NOFILE, &origin.nofile);
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			origin.closed |= 1 << fd; // Go will open /dev/null there
+}
+
+uint64_t lockrun_ignored(void) { return origin.ignored; }
+
+// restore_origin runs between vfork and exec, with every signal blocked: it may call only what a signal handler may.
+static void restore_origin(void) {
+	struct sigaction sa;
+	memset(&sa, 0, sizeof sa);
+	for (int sig = 1; sig < NSIG && sig <= 64; sig++) {
+		sa.sa_handler = origin.ignored >> (sig - 1) & 1 ? SIG_IGN : SIG_DFL;
+		sigaction(sig, &sa, NULL);
+	}
+	if (origin.has_nofile)
+		setrlimit(RLIMIT_NOFILE, &origin.nofile);
+	for (int fd = 0; fd < 3; fd++)
+		if (origin.closed >> fd & 1)
+			close(fd);
+	sigprocmask(SIG_SETMASK, &origin.mask, NULL);
+}
+
+// pointers lays out n strings that follow one another as a null-terminated vector, and returns what follows them.
+static char *pointers(char **vec, char *s, int n) {
+	for (int i = 0; i < n; i++) {
+		vec[i] = s;
+		s += strlen(s) + 1;
+	}
+	vec[n] = NULL;
+	return s;
+}
+
+// The child shares our memory until it executes (vfork), so it must not return, and leaves its errno in ours.
+static pid_t spawn_child(char *path, char **argv, char **envp, int tty, int *executing, volatile int *err) {
+	pid_t parent = getpid();
+	pid_t pid = vfork();
+	if (pid)
+		return pid;
+	if (setpgid(0, 0) < 0)
+		goto fail;
+	// A filter may forbid prctl; the guard is then all that protects, and Unprotected says so.
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(127); // lockrun died before the line above, so that nobody would send the signal
+	if (tty >= 0) {
+		pid_t self = getpid();
+		ioctl(tty, TIOCSPGRP, &self); // TTOU is still blocked
+	}
+	restore_origin();
+	*executing = 1;
+	execve(path, argv, envp);
+fail:
+	*err = errno;
+	_exit(127);
+}
+
+int lockrun_spawn(char *blob, int argc, int envc, int tty, int *executing) {
+	volatile int err = 0;
+	char **vec = malloc((argc + envc + 2) * sizeof *vec); // may be megabytes, more than a thread's stack has to be
+	if (!vec)
+		return -ENOMEM;
+	char *env = pointers(vec, blob + strlen(blob) + 1, argc);
+	pointers(vec + argc + 1, env, envc);
+
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pid_t pid = spawn_child(blob, vec, vec + argc + 1, tty, executing, &err);
+	if (pid < 0)
+		err = errno;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	free(vec);
+	if (pid > 0 && err)
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	return err ? -err : pid;
+}
+
+// place makes fds[i] descriptor i and closes the rest. They are moved out of the way first, since any of them may stand
+// where another belongs.
+static int place(const int *fds, int n) {
+	int moved[n];
+	for (int i = 0; i < n; i++)
+		if ((moved[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, n)) < 0)
+			return -1;
+	for (int i = 0; i < n; i++)
+		if (dup2(moved[i], i) < 0)
+			return -1;
+#ifdef SYS_close_range
+	syscall(SYS_close_range, n, ~0U, 0); // the guard itself closes what an older kernel leaves
+#endif
+	return 0;
+}
+
+static pid_t spawn_guard(char **argv, char **envp, const char *other, const int *fds, int n, volatile int *err) {
+	pid_t pid = vfork();
+	if (pid)
+		return pid;
+	// It runs with the signals blocked as they are now, which survives the exec.
+	if (setpgid(0, 0) == 0 && place(fds, n) == 0) {
+		execve("/proc/self/exe", argv, envp);
+		if (other)
+			execve(other, argv, envp);
+	}
+	*err = errno;
+	_exit(127);
+}
+
+
+int lockrun_spawn_guard(char *marker, char *name, const int *fds, int n) {
+	volatile int err = 0;
+	char *argv[] = {name, NULL}, *envp[] = {marker, NULL};
+	const char *other = (const char *)getauxval(AT_EXECFN); // where /proc is not mounted
+
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pid_t pid = spawn_guard(argv, envp, other, fds, n, &err);
+	if (pid < 0)
+		err = errno;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (pid > 0 && err)
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	return err ? -err : pid;
+}

@@ -1,0 +1,184 @@
+//go:build linux
+
+// The job's processes, as /proc shows them. Membership is by process group, by parent, and by the owner's mark in the
+// environment, which finds those whose parents have died and who left the group.
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "proctree.h"
+
+struct proc {
+	pid_t pid, ppid, pgrp;
+	unsigned long long start;
+	int member;
+};
+
+struct list {
+	struct proc *p;
+	int n, room;
+};
+
+static ssize_t slurp(const char *path, char *buf, size_t size) {
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	ssize_t n = read(fd, buf, size - 1);
+	close(fd);
+	if (n >= 0)
+		buf[n] = 0;
+	return n;
+}
+
+// look reads one process. It returns -1 for one that is gone, or dead but for its parent's interest.
+static int look(pid_t pid, struct proc *p) {
+	char path[40], buf[1024], state;
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	if (slurp(path, buf, sizeof buf) <= 0)
+		return -1;
+	char *s = strrchr(buf, ')'); // the name may hold anything
+	p->pid = pid;
+	p->member = 0;
+	if (!s || sscanf(s + 1, " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state,
+			 &p->ppid, &p->pgrp, &p->start) != 4)
+		return -1;
+	return state == 'Z' || state == 'X' ? -1 : 0;
+}
+
+static void look_around(struct tree *t, struct list *l) {
+	DIR *d = opendir("/proc");
+	struct dirent *e;
+	l->n = 0;
+	while (d && (e = readdir(d))) {
+		pid_t pid = atoi(e->d_name);
+		if (pid <= 1 || pid == t->lockrun || pid == getpid())
+			continue;
+		if (l->n == l->room) {
+			int room = l->room ? 2 * l->room : 256;
+			struct proc *p = realloc(l->p, room * sizeof *p);
+			if (!p)
+				break;
+			l->p = p;
+			l->room = room;
+		}
+		if (!look(pid, &l->p[l->n]) && l->p[l->n].start >= t->since)
+			l->n++;
+	}
+	if (d)
+		closedir(d);
+}
+
+// carries_mark reads the environment, which may hang in a process whose memory is locked: never the first thing to do.
+static int carries_mark(struct tree *t, pid_t pid) {
+	static char buf[64 * 1024];
+	char path[40];
+	snprintf(path, sizeof path, "/proc/%d/environ", pid);
+	int fd = t->mark_len ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	if (fd < 0)
+		return 0;
+	// Both ends of the mark are kept in the buffer while the environment, of up to megabytes, passes through it.
+	size_t have = 1;
+	buf[0] = 0;
+	int found = 0;
+	for (ssize_t n; !found && (n = read(fd, buf + have, sizeof buf - have - 1)) > 0;) {
+		have += n;
+		buf[have] = 0;
+		for (char *s = buf; !found && (s = memmem(s, have + 1 - (s - buf), t->mark, t->mark_len)); s++)
+			found = s > buf && !s[-1] && !s[t->mark_len];
+		size_t keep = t->mark_len + 2;
+		if (have > keep) {
+			memmove(buf, buf + have - keep, keep);
+			have = keep;
+		}
+	}
+	close(fd);
+	return found;
+}
+
+static int is_member(struct list *l, pid_t pid) {
+	for (int i = 0; i < l->n; i++)
+		if (l->p[i].pid == pid)
+			return l->p[i].member;
+	return 0;
+}
+
+// spread makes members of all children of members.
+static void spread(struct list *l) {
+	for (int grew = 1; grew;) {
+		grew = 0;
+		for (int i = 0; i < l->n; i++)
+			if (!l->p[i].member && is_member(l, l->p[i].ppid))
+				l->p[i].member = grew = 1;
+	}
+}
+
+// recognise marks the members; with deep set, also by environment.
+static void recognise(struct tree *t, struct list *l, int deep) {
+	for (int i = 0; i < l->n; i++) {
+		struct proc *p = &l->p[i];
+		// Processes in lockrun's own group were started by lockrun, or before it; they are no part of the job.
+		p->member = p->pid == t->child || p->ppid == t->child || p->pgrp == t->child ||
+			    (t->lockrun_lives && p->ppid == t->lockrun && p->pgrp != t->own_pgrp);
+	}
+	spread(l);
+	if (!deep)
+		return;
+	for (int i = 0; i < l->n; i++)
+		if (!l->p[i].member && carries_mark(t, l->p[i].pid))
+			l->p[i].member = 1;
+	spread(l);
+}
+
+// send signals exactly the process that was looked at, although its number may have passed to another since.
+static void send(struct proc *p, int sig) {
+#if defined SYS_pidfd_open && defined SYS_pidfd_send_signal
+	int fd = syscall(SYS_pidfd_open, p->pid, 0);
+	if (fd >= 0) {
+		struct proc again;
+		if (!look(p->pid, &again) && again.start == p->start)
+			syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0);
+		close(fd);
+		return;
+	}
+	if (errno == ESRCH)
+		return;
+#endif
+	kill(p->pid, sig);
+}
+
+static int kill_members(struct list *l) {
+	int n = 0;
+	for (int i = 0; i < l->n; i++)
+		if (l->p[i].member) {
+			send(&l->p[i], SIGKILL);
+			n++;
+		}
+	return n;
+}
+
+static struct list procs;
+
+void tree_strike(struct tree *t) {
+	// Stopped first: a parent that is dead no longer tells whose child a process was, and a tree that is stopped does
+	// not grow while it is being counted.
+	if (t->command_lives)
+		kill(-t->child, SIGSTOP);
+	look_around(t, &procs);
+	recognise(t, &procs, 0);
+	if (t->command_lives)
+		kill(-t->child, SIGKILL);
+	kill_members(&procs);
+}
+
+int tree_kill(struct tree *t) {
+	look_around(t, &procs);
+	recognise(t, &procs, 1);
+	return kill_members(&procs);
+}

@@ -1,0 +1,23 @@
+// Finding and killing the tree of a job, for the guard.
+#ifndef LOCKRUN_SUPERVISE_PROCTREE_H
+#define LOCKRUN_SUPERVISE_PROCTREE_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct tree {
+	pid_t lockrun, child, own_pgrp; // own_pgrp is lockrun's process group
+	int lockrun_lives;      // its adopted orphans can be known by their parent
+	int command_lives;      // child's number cannot be anybody else's yet
+	unsigned long long since; // nothing that was started before this, in clock ticks, belongs to the job
+	char mark[160];         // LOCKRUN_OWNER=..., as in the environment of the job
+	size_t mark_len;
+};
+
+// tree_strike kills what it can find at once, without a look that might hang in a sick process.
+void tree_strike(struct tree *t);
+
+// tree_kill kills what is left and returns how many there were; zombies do not count.
+int tree_kill(struct tree *t);
+
+#endif

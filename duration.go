@@ -45,7 +45,7 @@ func parseSpan(s string) (time.Duration, error) {
 		}
 		sum += d
 	}
-	if found && days == "" {
+	if s == "" || found && days == "" {
 		return 0, errNoDuration
 	}
 	if sum > maxDuration || sum < 0 {

@@ -99,24 +99,25 @@ func shownKey(key string) string {
 
 // shortDuration tells a duration with two units at most, as people say it: 44m12s, 1d3h, 250ms.
 func shortDuration(d time.Duration) string {
-	switch {
-	case d < 0:
+	const day = 24 * time.Hour
+	if d < 0 {
 		return "-" + shortDuration(-d)
-	case d == 0:
-		return "0s"
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(10 * time.Millisecond).String()
-	case d < time.Hour:
-		d = d.Round(time.Second)
-		return twoUnits(int(d/time.Minute), "m", int(d%time.Minute/time.Second), "s")
-	case d < 24*time.Hour:
-		d = d.Round(time.Minute)
-		return twoUnits(int(d/time.Hour), "h", int(d%time.Hour/time.Minute), "m")
 	}
-	d = d.Round(time.Hour)
-	return twoUnits(int(d/(24*time.Hour)), "d", int(d%(24*time.Hour)/time.Hour), "h")
+	// A duration that rounds up to the next unit is told in that one: 1h, not 60m.
+	if r := d.Round(10 * time.Millisecond); r < time.Minute {
+		if d < time.Second {
+			r = d.Round(time.Millisecond)
+		}
+		return r.String()
+	}
+	if r := d.Round(time.Second); r < time.Hour {
+		return twoUnits(int(r/time.Minute), "m", int(r%time.Minute/time.Second), "s")
+	}
+	if r := d.Round(time.Minute); r < day {
+		return twoUnits(int(r/time.Hour), "h", int(r%time.Hour/time.Minute), "m")
+	}
+	r := d.Round(time.Hour)
+	return twoUnits(int(r/day), "d", int(r%day/time.Hour), "h")
 }
 
 func twoUnits(a int, unitA string, b int, unitB string) string {

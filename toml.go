@@ -113,13 +113,13 @@ func (r *tomlReader) readTop(top map[string]toml.Primitive) {
 // eachTable hands out the tables of [name.X].
 func (r *tomlReader) eachTable(name string, p toml.Primitive, read func(string, map[string]toml.Primitive, toml.Primitive)) {
 	var tables map[string]toml.Primitive
-	if r.md.PrimitiveDecode(p, &tables) != nil {
+	if !decodeTable(&r.md, p, &tables) {
 		r.wrong(p, "%s is not a table; write [%s.NAME]", name, name)
 		return
 	}
 	for _, n := range sortedKeys(tables) {
 		var table map[string]toml.Primitive
-		if r.md.PrimitiveDecode(tables[n], &table) != nil {
+		if !decodeTable(&r.md, tables[n], &table) {
 			r.wrong(tables[n], "%s.%s is not a table; write [%s.%s]", name, n, name, n)
 			continue
 		}
@@ -195,7 +195,7 @@ func (o *option) fromTOML(md *toml.MetaData, p toml.Primitive) ([]string, error)
 		return []string{strconv.FormatInt(v, 10)}, nil
 	case kindPairs:
 		var v map[string]int64
-		if md.PrimitiveDecode(p, &v) != nil {
+		if !decodeTable(md, p, &v) {
 			return nil, errors.New("is not a table of numbers; write it like { skipped = 0 }")
 		}
 		return pairs(v), nil
@@ -234,7 +234,7 @@ func (r *tomlReader) line(p toml.Primitive) int {
 	}
 	first := 0
 	var table map[string]toml.Primitive
-	if r.md.PrimitiveDecode(p, &table) == nil {
+	if decodeTable(&r.md, p, &table) {
 		for _, v := range table {
 			if n := r.line(v); n > 0 && (first == 0 || n < first) {
 				first = n
@@ -242,6 +242,18 @@ func (r *tomlReader) line(p toml.Primitive) int {
 		}
 	}
 	return first
+}
+
+// decodeTable reads a table. The library leaves a map alone, without an error, where the value is none.
+func decodeTable(md *toml.MetaData, p toml.Primitive, into any) bool {
+	var v any
+	if md.PrimitiveDecode(p, &v) != nil {
+		return false
+	}
+	if _, ok := v.(map[string]any); !ok {
+		return false
+	}
+	return md.PrimitiveDecode(p, into) == nil
 }
 
 // locator refuses every value.

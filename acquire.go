@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
-	"github.com/lockrun/lockrun/internal/supervise"
 )
 
 // doAcquire takes a lease for a shell script and prints its token. With --while-pid a background process takes it
@@ -19,7 +18,11 @@ func doAcquire(c *call) int {
 	if c.cfg.WhilePID != 0 {
 		return startMinder(c)
 	}
-	r := &runner{cfg: c.cfg, io: c.io, ui: c.ui, open: c.open, signals: supervise.Listen(), req: newRequest(c.cfg)}
+	r, err := newRunner(c.cfg, c.io, c.ui, c.open)
+	if err != nil {
+		c.ui.err("%v", err)
+		return c.cfg.exit(codeInternal)
+	}
 	r.req.Detached = true
 	g, sig, err := r.acquire()
 	defer r.close()

@@ -38,7 +38,11 @@ func startMinder(c *call) int {
 		c.ui.err("--while-pid %d: %v", c.cfg.WhilePID, err)
 		return c.cfg.exit(codeUsage)
 	}
-	signals := supervise.Listen()
+	signals, err := supervise.Listen()
+	if err != nil {
+		c.ui.err("%v", err)
+		return c.cfg.exit(codeInternal)
+	}
 	orderPipe, answers, err := forkMinder(c, script)
 	script.close()
 	if err != nil {
@@ -159,7 +163,10 @@ func minderMain(std IO, open opener) int {
 	m.script = o.Script.inherited(fdScript)
 	_ = os.Chdir("/") // a background process keeps no file system busy
 	u := newUI(o.Config, std.Err)
-	m.r = &runner{cfg: o.Config, io: std, ui: u, open: open, signals: supervise.Listen(), req: newRequest(o.Config)}
+	if m.r, err = newRunner(o.Config, std, u, open); err != nil {
+		u.err("%v", err)
+		return codeInternal
+	}
 	m.rest = rest
 	return m.mind()
 }

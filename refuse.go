@@ -174,8 +174,8 @@ func (r *runner) cannotStart(err error) (int, string) {
 // startCode is 126 or 127, as a shell would answer.
 func startCode(err error) int {
 	var s *supervise.StartError
-	if errors.As(err, &s) && s.NotFound {
-		return codeNotFound
+	if errors.As(err, &s) {
+		return s.Code
 	}
 	return codeCannotExecute
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"syscall"
@@ -42,10 +41,20 @@ type runner struct {
 // run guards one command: take the lease, keep it, start the command, supervise it, stop it in time, give the lease back
 // and answer with the exit code. Whatever observes the run can change neither the code nor the moment of a kill.
 func run(cfg *Config, std IO, u *ui, open opener) int {
-	r := &runner{cfg: cfg, io: std, ui: u, open: open, signals: supervise.Listen(), req: newRequest(cfg)}
+	r, err := newRunner(cfg, std, u, open)
+	if err != nil {
+		u.err("%v", err)
+		return cfg.exit(codeInternal)
+	}
 	code, message := r.run()
 	r.report(code, message)
 	return code
+}
+
+// newRunner catches signals from now on, so that none is missed while the lease is asked for.
+func newRunner(cfg *Config, std IO, u *ui, open opener) (*runner, error) {
+	signals, err := supervise.Listen()
+	return &runner{cfg: cfg, io: std, ui: u, open: open, signals: signals, req: newRequest(cfg)}, err
 }
 
 // run is the story of a run; message is what a person is told about the code, "" for nothing.
@@ -81,7 +90,7 @@ func (r *runner) guard(path string, g granted) (code int, message string) {
 	}
 	if r.keep != nil && r.cfg.OnLost == "kill" {
 		// Another may run by now. The stop is only posted; the supervisor acts on it alone.
-		r.keep.whenLost(func() { tree.Stop(supervise.Lost) })
+		r.keep.whenLost(func() { tree.Stop(supervise.CauseLost) })
 	}
 	return r.finish(tree.Wait())
 }
@@ -117,7 +126,7 @@ func (r *runner) job(path string) supervise.Job {
 		Warn:    func(s string) { r.ui.warn("%s", s) },
 	}
 	j.Descendants = map[string]supervise.Policy{
-		"leave": supervise.Leave, "wait": supervise.WaitFor, "kill": supervise.Kill,
+		"leave": supervise.Leave, "wait": supervise.Wait, "kill": supervise.Kill,
 	}[r.cfg.Descendants]
 	if l, ok := r.lease.(backends.Liveness); ok {
 		j.Keep = l.Files()
@@ -130,7 +139,10 @@ func (r *runner) job(path string) supervise.Job {
 
 // finish settles what became of a command that has ended, and gives the lease back.
 func (r *runner) finish(res supervise.Result) (code int, message string) {
-	end := backends.End{Duration: bootNow() - r.started, ExitCode: &res.Code}
+	end := backends.End{Duration: bootNow() - r.started}
+	if res.Ended {
+		end.ExitCode = &res.Code
+	}
 	state := stateHeld
 	if r.keep != nil {
 		state = r.keep.stop()
@@ -161,7 +173,7 @@ func (r *runner) foundGone(res supervise.Result) (int, backends.Outcome, string)
 
 // verdict is the exit code, the outcome and what to tell about a command that has ended.
 func (r *runner) verdict(res supervise.Result, state leaseState) (int, backends.Outcome, string) {
-	stopped := res.Cause == supervise.Deadline_ || res.Cause == supervise.Lost
+	stopped := res.Cause == supervise.CauseDeadline || res.Cause == supervise.CauseLost
 	switch {
 	case !res.Gone:
 		return r.cfg.exit(codeLost), backends.Lost,
@@ -171,7 +183,7 @@ func (r *runner) verdict(res supervise.Result, state leaseState) (int, backends.
 	case stopped || state == stateLost:
 		return r.cfg.exit(codeLost), backends.Lost,
 			r.about("the lease was lost and COMMAND was stopped: " + r.keep.why().Error())
-	case res.Cause == supervise.Timeout:
+	case res.Cause == supervise.CauseTimeout:
 		return r.cfg.exit(codeTimeout), backends.TimedOut,
 			r.about("COMMAND was stopped after --timeout " + r.cfg.Timeout.String())
 	case res.Code == 0:

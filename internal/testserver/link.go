@@ -45,6 +45,7 @@ func (l *link) lose(f *fault) {
 // request decides whether what the client sent reaches the server.
 func (l *link) request(b []byte) bool {
 	l.touch()
+	l.p.requests++
 	if l.losing != nil && l.losing.done {
 		l.losing = nil
 	}

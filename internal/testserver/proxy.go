@@ -30,6 +30,7 @@ type Proxy struct {
 	delay    time.Duration // of whatever passes
 	idle     time.Duration // longest silence of a connection; 0: any
 	accepted int
+	requests int
 }
 
 // fault is one request or reply to lose.
@@ -72,6 +73,14 @@ func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted
+}
+
+// Requests counts the requests so far, lost ones included: what a client sends in one piece is one request, so that a
+// pipeline counts once, as it costs one round trip.
+func (p *Proxy) Requests() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.requests
 }
 
 // LoseReply lets the next request that contains match reach the server, and loses the server's answer to it. An empty

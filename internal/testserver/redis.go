@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -63,7 +64,8 @@ func (r *Redis) args() []string {
 		"--unixsocket", r.Socket()}
 	if c := r.config.TLS; c != nil {
 		a = append(a, "--port", "0", "--tls-port", port, "--tls-cert-file", c.Server.CertFile,
-			"--tls-key-file", c.Server.KeyFile, "--tls-ca-cert-file", c.CAFile, "--tls-auth-clients", yesNo(r.config.Mutual))
+			"--tls-key-file", c.Server.KeyFile, "--tls-ca-cert-file", c.CAFile, "--tls-auth-clients", yesNo(r.config.Mutual),
+			"--tls-replication", "yes", "--tls-cluster", "yes")
 	} else {
 		a = append(a, "--port", port)
 	}
@@ -96,15 +98,40 @@ func (r *Redis) Socket() string { return filepath.Join(r.dir, "s") }
 
 // URL is how lockrun is told of this server: redis:// or rediss://, with its password and, under TLS, its certificates.
 func (r *Redis) URL() string {
-	u := &url.URL{Scheme: "redis", Host: r.Addr()}
-	if r.config.Password != "" {
-		u.User = url.UserPassword("", r.config.Password)
+	if r.config.TLS != nil {
+		return r.config.url("rediss", "", r)
 	}
-	if c := r.config.TLS; c != nil {
-		u.Scheme = "rediss"
-		u.RawQuery = c.query(r.config.Mutual)
+	return r.config.url("redis", "", r)
+}
+
+// url names servers that share a configuration.
+func (c RedisConfig) url(scheme, path string, servers ...*Redis) string {
+	u := &url.URL{Scheme: scheme, Host: strings.Join(addrs(servers), ","), Path: path}
+	if c.Password != "" {
+		u.User = url.UserPassword("", c.Password)
+	}
+	if c.TLS != nil {
+		u.RawQuery = c.TLS.query(c.Mutual)
 	}
 	return u.String()
+}
+
+func addrs(servers []*Redis) []string {
+	all := make([]string, len(servers))
+	for i, r := range servers {
+		all[i] = r.Addr()
+	}
+	return all
+}
+
+// byPort finds the server with this port, or nil.
+func byPort(servers []*Redis, port string) *Redis {
+	for _, r := range servers {
+		if strconv.Itoa(r.port) == port {
+			return r
+		}
+	}
+	return nil
 }
 
 // Do asks the server one thing over a connection of its own. The reply is a string, an int64, nil or a []any of these;

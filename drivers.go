@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/lockrun/lockrun/backends"
@@ -16,12 +17,9 @@ var drivers = map[string]backends.OpenFunc{
 
 // openBackend opens the store that cfg names, the embedded one where it names none.
 func openBackend(ctx context.Context, cfg *Config) (backends.Backend, error) {
-	u := &backends.URL{Scheme: "sqlite"}
-	if cfg.Backend != "" {
-		var err error
-		if u, err = backends.ParseURL(cfg.Backend); err != nil {
-			return nil, err
-		}
+	u, err := storeURL(cfg)
+	if err != nil {
+		return nil, err
 	}
 	open, ok := drivers[u.Scheme]
 	if !ok {
@@ -31,6 +29,15 @@ func openBackend(ctx context.Context, cfg *Config) (backends.Backend, error) {
 		}
 	}
 	return open(ctx, u, driverOptions(cfg))
+}
+
+// storeURL is the store that cfg names, or the embedded default.
+func storeURL(cfg *Config) (*backends.URL, error) {
+	if cfg.Backend != "" {
+		return backends.ParseURL(cfg.Backend)
+	}
+	path, err := sqlite.DefaultPath(os.Getenv, os.Geteuid())
+	return &backends.URL{Scheme: "sqlite", Path: path}, err
 }
 
 // driverOptions are what a driver is told beside the URL.

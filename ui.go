@@ -26,7 +26,8 @@ import (
 // the first message, so that a silent run pays for nothing; where the queue is full because nobody reads stderr, the
 // line is dropped. All methods are safe for concurrent use.
 type ui struct {
-	fd      int
+	file    *os.File // kept, because a file that nobody refers to is closed
+	fd      int      // -1 where there is nowhere to write
 	json    bool
 	quiet   bool // errors only
 	verbose bool
@@ -50,7 +51,7 @@ func newUI(cfg *Config, f *os.File) *ui {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	u := &ui{json: cfg.LogFormat == "json", quiet: cfg.Quiet, verbose: cfg.Verbose, key: cfg.Key, fd: -1}
+	u := &ui{json: cfg.LogFormat == "json", quiet: cfg.Quiet, verbose: cfg.Verbose, key: cfg.Key, file: f, fd: -1}
 	if f != nil {
 		// SyscallConn rather than Fd: Fd would switch a descriptor that others share to blocking mode.
 		if conn, err := f.SyscallConn(); err == nil {

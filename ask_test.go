@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockrun/lockrun/backends"
+)
+
+func TestStatus(t *testing.T) {
+	store, open := inMemory()
+	taken(t, store, backends.Request{Key: "a", Holder: "web-1", TTL: time.Hour})
+	l := taken(t, store, backends.Request{Key: "free"})
+	if err := l.Release(t.Context(), backends.End{Outcome: backends.Succeeded}); err != nil {
+		t.Fatal(err)
+	}
+	got := invoke(t, open, nil, "status")
+	if want := "KEY   STATE  HOLDER  AGE  LEFT  TOKEN\na     held   web-1   "; got.code != 0 || !strings.HasPrefix(got.out, want) || !strings.Contains(got.out, "\nfree  free ") {
+		t.Errorf("%+v", got)
+	}
+	for keys, code := range map[string]int{"a": 0, "a a": 0, "free": 1, "a free": 1, "nosuch": 1} {
+		if got := invoke(t, open, nil, append([]string{"status"}, strings.Fields(keys)...)...); got.code != code || got.err != "" {
+			t.Errorf("status %s: %+v", keys, got)
+		}
+	}
+	got = invoke(t, open, nil, "status", "--json", "a", "free")
+	var states []map[string]any
+	for line := range strings.Lines(got.out) {
+		var s map[string]any
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		states = append(states, s)
+	}
+	if len(states) != 2 || states[0]["state"] != "held" || states[0]["holder"] != "web-1" || states[1]["state"] != "free" || states[1]["holder"] != nil {
+		t.Errorf("got %s", got.out)
+	}
+}
+
+func TestStatusOfSlotsAndOddKeys(t *testing.T) {
+	store, open := inMemory()
+	for range 2 {
+		taken(t, store, backends.Request{Key: "n\nheld", Slots: 2, Holder: "h"})
+	}
+	got := invoke(t, open, nil, "status")
+	lines := strings.Split(strings.TrimSpace(got.out), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[1], `"n\nheld" `) || !strings.HasPrefix(lines[2], `"n\nheld"[1] `) {
+		t.Errorf("got %q", lines)
+	}
+	if got := invoke(t, open, nil, "status", "--", "n\nheld"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	for _, key := range []string{"", strings.Repeat("k", 256), "\xff"} {
+		if got := invoke(t, untouched(t), nil, "status", "--", key); got.code != codeUsage {
+			t.Errorf("%q: %+v", key, got)
+		}
+	}
+}
+
+func TestHistory(t *testing.T) {
+	store, open := inMemory()
+	for i := range 25 {
+		l := taken(t, store, backends.Request{Key: "k", RunID: "r", Holder: "h"})
+		if err := l.Release(t.Context(), backends.End{Outcome: backends.Failed, ExitCode: &i, Duration: 90 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := invoke(t, open, nil, "history")
+	lines := strings.Split(strings.TrimSpace(got.out), "\n")
+	if got.code != 0 || len(lines) != 21 || !slices.Equal(strings.Fields(lines[1])[1:7], []string{"k", "failed", "24", "1m30s", "h", "25"}) {
+		t.Errorf("%d lines, %q", len(lines), lines[:2])
+	}
+	for argv, want := range map[string]int{"history --json": 25, "history --json -n 3": 3, "history k --json -n 3": 3, "history --json other": 0} {
+		got := invoke(t, open, nil, strings.Fields(argv)...)
+		if n := strings.Count(got.out, "\n"); got.code != 0 || n != want {
+			t.Errorf("%s: %d lines, %+v", argv, n, got)
+		}
+	}
+}
+
+func TestUnlock(t *testing.T) {
+	store, open := inMemory()
+	token := taken(t, store, backends.Request{Key: "k"}).Grant().Token
+	if got := invoke(t, open, nil, "unlock", "k", "--token", "999"); got.code != codeNo || !strings.Contains(got.err, `nothing to unlock: no lease of "k" has token 999`) {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, []string{"USER=ann", "HOSTNAME=desk"}, "unlock", "-v", "k", "--token", "1"); token != 1 || got.code != 0 || got.out != "" || !strings.Contains(got.err, "unlocked: ") {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "history", "--json", "-n", "1"); !strings.Contains(got.out, `"outcome":"unlocked"`) || !strings.Contains(got.out, "ann@desk") {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "unlock", "k", "--force"); got.code != codeNo || got.err != "lockrun: nothing to unlock: \"k\" is not held\n" {
+		t.Errorf("%+v", got)
+	}
+	taken(t, store, backends.Request{Key: "k"})
+	if got := invoke(t, open, nil, "unlock", "k", "--force"); got.code != 0 || got.err != "" || got.out != "" {
+		t.Errorf("%+v", got)
+	}
+	// A token in the environment is the outer job's own; --force is about whichever is there.
+	taken(t, store, backends.Request{Key: "k"})
+	if got := invoke(t, open, []string{"LOCKRUN_TOKEN=999"}, "unlock", "k", "--force"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	_, open := inMemory()
+	if got := invoke(t, open, nil, "pause", "k", "--reason", "disk swap", "--for", "1h", "--holder", "ops", "-v"); got.code != 0 || !strings.Contains(got.err, `paused: runs of "k" are skipped for 1h`) {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "acquire", "--key", "k", "-v"); got.code != codeSkipped || got.out != "" || !strings.Contains(got.err, "skipped: \"k\" is paused by ops since ") || !strings.Contains(got.err, "(disk swap)") {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "status", "k"); got.code != codeNo || !strings.Contains(got.out, "paused  ops") {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "resume", "k"); got.code != 0 || got.err != "" {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "resume", "k"); got.code != codeNo || !strings.Contains(got.err, `nothing to resume: "k" is not paused`) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestShellVerbs(t *testing.T) {
+	_, open := inMemory()
+	token := strings.TrimSpace(invoke(t, open, nil, "acquire", "--key", "k", "--ttl", "10m").out)
+	if token != "1" {
+		t.Fatalf("token %q", token)
+	}
+	if got := invoke(t, open, nil, "acquire", "--key", "k"); got.code != codeSkipped || got.out != "" || got.err != "" {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "acquire", "--key", "k", "--exit-code", "skipped=3"); got.code != 3 {
+		t.Errorf("%+v", got)
+	}
+	for _, verb := range []string{"renew", "release"} {
+		got := invoke(t, open, nil, verb, "--key", "k", "--token", "42")
+		if got.code != codeLost || !strings.Contains(got.err, `token 42 of "k" holds no lease`) {
+			t.Errorf("%s: %+v", verb, got)
+		}
+	}
+	if got := invoke(t, open, nil, "renew", "--key", "k", "--token", token, "--ttl", "2h"); got.code != 0 || got.out+got.err != "" {
+		t.Errorf("%+v", got)
+	}
+	if left := expiresIn(t, open, "k"); left < 100*time.Minute {
+		t.Errorf("renewed for two hours, %v left", left)
+	}
+	if got := invoke(t, open, nil, "renew", "--key", "k", "--token", token); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if left := expiresIn(t, open, "k"); left > 11*time.Minute {
+		t.Errorf("renewed for as long as it was granted, %v left", left)
+	}
+	if got := invoke(t, open, []string{"LOCKRUN_KEY=k", "LOCKRUN_TOKEN=" + token}, "release"); got.code != 0 || got.out+got.err != "" {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "history", "--json", "k", "-n", "1"); !strings.Contains(got.out, `"outcome":"succeeded"`) {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "release", "--key", "k", "--token", token); got.code != codeLost {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "acquire", "--key", "k", "--run-id", "r"); got.out != "2\n" {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "release", "--key", "k", "--token", "2"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "acquire", "--key", "k", "--run-id", "r", "-v"); got.code != codeDone || !strings.Contains(got.err, "done: ") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func expiresIn(t *testing.T, open opener, key string) time.Duration {
+	t.Helper()
+	b, err := open(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, err := b.Status(t.Context(), key)
+	if err != nil || len(states) != 1 || states[0].ExpiresIn == nil {
+		t.Fatalf("%+v, %v", states, err)
+	}
+	return *states[0].ExpiresIn
+}
+
+// examined is a backend that can be initialised and has findings.
+type examined struct {
+	backends.Backend
+	checks []backends.Check
+	inits  int
+	err    error
+}
+
+func (e *examined) Doctor(context.Context) []backends.Check { return e.checks }
+func (e *examined) Init(context.Context) error              { e.inits++; return e.err }
+func (e *examined) InitPlan() string                        { return "create table t" }
+
+func TestInit(t *testing.T) {
+	store, plain := inMemory()
+	e := &examined{Backend: store.Open()}
+	open := func(context.Context, *Config) (backends.Backend, error) { return e, nil }
+	if got := invoke(t, open, nil, "init", "--print"); got.code != 0 || got.out != "create table t\n" || e.inits != 0 {
+		t.Errorf("%+v, %d", got, e.inits)
+	}
+	if got := invoke(t, open, nil, "init"); got.code != 0 || got.out+got.err != "" || e.inits != 1 {
+		t.Errorf("%+v, %d", got, e.inits)
+	}
+	e.err = &backends.Error{Op: "init", Backend: "test:x", Err: errors.New("no right to create"), Remedy: "ask for it"}
+	if got := invoke(t, open, nil, "init"); got.code != codeUnavailable || got.err != "lockrun: init on test:x: no right to create; ask for it\n" {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, plain, nil, "init", "--print"); got.code != 0 || !strings.Contains(got.out, "needs nothing to be created\n") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	store, _ := inMemory()
+	e := &examined{Backend: store.Open(), checks: []backends.Check{
+		{Backend: "test:x", Check: "mode", OK: true, Cause: "0600"},
+		{Backend: "test:x", Check: "space", OK: true, Cause: "90% full", Remedy: "make room"},
+	}}
+	open := func(context.Context, *Config) (backends.Backend, error) { return e, nil }
+	got := invoke(t, open, nil, "doctor")
+	if got.code != 0 || !strings.Contains(got.out, "ok      test:x mode: 0600\nadvice  test:x space: 90% full: make room\n") || !strings.Contains(got.out, " host clock: ") || !strings.Contains(got.out, " host supervision: ") {
+		t.Errorf("%+v", got)
+	}
+	e.checks = append(e.checks, backends.Check{Backend: "test:x", Check: "wal", Cause: "off"})
+	if got = invoke(t, open, nil, "doctor", "--json"); got.code != codeNo {
+		t.Errorf("%+v", got)
+	}
+	for line := range strings.Lines(got.out) {
+		var c map[string]any
+		if err := json.Unmarshal([]byte(line), &c); err != nil || len(c) != 5 || c["backend"] == nil || c["check"] == nil || c["ok"] == nil || c["cause"] == nil || c["remedy"] == nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if got := invoke(t, unreachable, nil, "doctor"); got.code != codeNo || !strings.Contains(got.out, "FAILED  sqlite open: open: nobody there: start it\n") || !strings.Contains(got.out, "host clock") {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, openBackend, nil, "doctor", "--backend", "redis://u:geheim@h/"); got.code != codeUsage || strings.Contains(got.err+got.out, "geheim") || !strings.Contains(got.err, "it knows sqlite") {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestChildEnv(t *testing.T) {
+	grant := []string{"LOCKRUN_KEY=k", "LOCKRUN_TOKEN=7", "LOCKRUN_RUN_ID="}
+	got := childEnv(&Config{}, []string{"A=1", "LOCKRUN_TOKEN=99", "B=2", "LOCKRUN_TOKEN=98", "LOCKRUN_KEY=x", "A=3", "odd", "LOCKRUN_TTL=5m", "LOCKRUN_RUN_ID=old"}, grant)
+	want := []string{"A=1", "B=2", "A=3", "odd", "LOCKRUN_TTL=5m", "LOCKRUN_KEY=k", "LOCKRUN_TOKEN=7", "LOCKRUN_RUN_ID="}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestChildEnvHidesThePassword(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://u:pw@h:1/0?tls=true": "LOCKRUN_BACKEND=redis://u@h:1/0?tls=true",
+		"redis://:pw@h":               "LOCKRUN_BACKEND=redis://@h",
+		"redis://u@h/0":               "LOCKRUN_BACKEND=redis://u@h/0",
+		"sqlite:///var/x.db":          "LOCKRUN_BACKEND=sqlite:///var/x.db",
+		"prod":                        "LOCKRUN_BACKEND=prod",
+		"redis://u:p#w@h":             "", // ambiguous: not shown at all
+		"redis://u:p@w@h":             "",
+	} {
+		var wanted []string
+		if want != "" {
+			wanted = []string{want}
+		}
+		if got := childEnv(&Config{}, []string{"LOCKRUN_BACKEND=" + url}, nil); !slices.Equal(got, wanted) {
+			t.Errorf("%s: %q", url, got)
+		}
+	}
+}

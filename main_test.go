@@ -19,6 +19,7 @@ import (
 // TestMain lets the test binary play the parts that lockrun plays as a second process.
 func TestMain(m *testing.M) {
 	supervise.GuardMain()
+	systemConfig = "/nonexistent/lockrun/config.toml" // the host's own must not decide a test
 	std := IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Environ()}
 	switch {
 	case isMinder(os.Args):
@@ -26,7 +27,6 @@ func TestMain(m *testing.M) {
 	case os.Getenv("LOCKRUN_TEST_MAIN") != "":
 		os.Exit(dispatch(os.Args[1:], std, openBackend))
 	}
-	systemConfig = "/nonexistent/lockrun/config.toml" // the host's own must not decide a test
 	os.Exit(m.Run())
 }
 

@@ -18,10 +18,11 @@ const Database = "lockrun"
 // MariaDBConfig is how a MariaDB server is started. Its zero value is a server whose user root needs no password, with an
 // empty database called lockrun.
 type MariaDBConfig struct {
-	TLS   *Certs    // offer TLS, with --require-secure-transport in Args ask for it
-	Env   []string  // "TZ=Europe/Berlin"
-	Clock time.Time // what the server's clock reads at the start, by libfaketime; it goes on across restarts. Zero: the time
-	Args  []string  // more options, as on mariadbd's command line: "--default-time-zone=+05:30"
+	TLS    *Certs    // offer TLS, with --require-secure-transport in Args ask for it
+	Env    []string  // "TZ=Europe/Berlin"
+	Clock  time.Time // what the server's clock reads at the start, by libfaketime; it goes on across restarts. Zero: the time
+	Args   []string  // more options, as on mariadbd's command line: "--default-time-zone=+05:30"
+	member bool      // of a Galera cluster, and ready only when it is in step
 }
 
 // MariaDB is one MariaDB server.
@@ -58,27 +59,30 @@ func startMariaDB(t TB, config MariaDBConfig, template func() (string, error)) *
 	if err != nil {
 		t.Fatalf("preparing the data of MariaDB: %v", err)
 	}
-	connector, err := mysql.NewConnector(m.client())
-	if err != nil {
+	if err := m.connect(); err != nil {
 		t.Fatalf("%v", err)
 	}
-	m.db = sql.OpenDB(connector)
 	t.Cleanup(func() { m.db.Close() })
-	m.Process = launch(t, func() spec { return m.choose(t, source) })
+	m.Process = launch(t, func() (spec, error) { return m.choose(source) })
 	return m
 }
 
+// connect makes the harness's own pool; nothing has to run yet.
+func (m *MariaDB) connect() error {
+	connector, err := mysql.NewConnector(m.client())
+	if err == nil {
+		m.db = sql.OpenDB(connector)
+	}
+	return err
+}
+
 // choose gives the server an address and says how to start it there.
-func (m *MariaDB) choose(t TB, source string) spec {
-	t.Helper()
+func (m *MariaDB) choose(source string) (spec, error) {
 	var err error
 	if m.port, err = freePort(); err != nil {
-		t.Fatalf("%v", err)
+		return spec{}, err
 	}
 	user, err := databaseUser()
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
 	return spec{
 		name:  fmt.Sprintf("mariadbd on port %d", m.port),
 		argv:  append([]string{find("mariadbd")}, m.args()...),
@@ -87,9 +91,9 @@ func (m *MariaDB) choose(t TB, source string) spec {
 		log:   filepath.Join(m.dir, "log"),
 		data:  m.data(),
 		fill:  func() error { return m.fill(source) },
-		ready: m.ping,
+		ready: func(int) error { return m.ping() },
 		quit:  20 * time.Second,
-	}
+	}, err
 }
 
 // args is mariadbd's command line. What a power cut would lose may be lost; what a kill -9 would, may not.
@@ -182,10 +186,18 @@ func (m *MariaDB) client() *mysql.Config {
 	return c
 }
 
-// ping is the readiness check. The socket appears later than the port.
+// ping is the readiness check. It goes by the socket, which nobody else has, and which appears later than the port.
 func (m *MariaDB) ping() error {
 	ctx, cancel := context.WithTimeout(context.Background(), respBound)
 	defer cancel()
 	var one int
-	return m.db.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+	if !m.config.member {
+		return m.db.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+	}
+	var name, state string
+	err := m.db.QueryRowContext(ctx, "SHOW STATUS LIKE 'wsrep_local_state_comment'").Scan(&name, &state)
+	if err == nil && state != "Synced" {
+		err = fmt.Errorf("it is %s", state)
+	}
+	return err
 }

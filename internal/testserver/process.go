@@ -29,7 +29,7 @@ type spec struct {
 	log   string              // file that takes the server's output; appended to
 	data  string              // what RestartEmpty empties
 	fill  func() error        // what has to be in an empty data folder; nil: nothing
-	ready func() error        // asks the server something
+	ready func(pid int) error // asks the server something, and makes sure that it is this process that answers
 	quit  time.Duration       // how long Stop waits for it to end by itself
 }
 
@@ -37,11 +37,15 @@ type spec struct {
 var errInUse = errors.New("address already in use")
 
 // launch starts a server at an address that choose picks, and elsewhere when somebody else was quicker.
-func launch(t TB, choose func() spec) *Process {
+func launch(t TB, choose func() (spec, error)) *Process {
 	t.Helper()
 	for try := 1; ; try++ {
-		p := &Process{t: t, spec: choose()}
-		err := p.start()
+		s, err := choose()
+		if err != nil {
+			t.Fatalf("preparing a server: %v", err)
+		}
+		p := &Process{t: t, spec: s}
+		err = p.start()
 		if err == nil {
 			t.Cleanup(p.cleanup)
 			return p
@@ -83,7 +87,7 @@ func (p *Process) awaitReady(from int64) error {
 			gone = true
 			return nil
 		default:
-			return p.spec.ready()
+			return p.spec.ready(p.cmd.Process.Pid)
 		}
 	})
 	switch {
@@ -169,7 +173,11 @@ func (p *Process) end() {
 func (p *Process) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.running() {
+	p.quit()
+}
+
+func (p *Process) quit() {
+	if p.cmd == nil || !p.running() {
 		return
 	}
 	p.cmd.Process.Signal(syscall.SIGTERM)

@@ -32,29 +32,25 @@ func StartRedis(t TB, config RedisConfig) *Redis {
 	t.Helper()
 	Need(t, "redis-server")
 	r := &Redis{config: config, dir: newFolder(t, "redis")}
-	r.Process = launch(t, func() spec { return r.choose(t, "redis-server", r.args) })
+	r.Process = launch(t, func() (spec, error) { return r.choose("redis-server", r.args) })
 	return r
 }
 
 // choose gives the server an address and says how to start it there.
-func (r *Redis) choose(t TB, program string, args func() []string) spec {
-	t.Helper()
+func (r *Redis) choose(program string, args func() []string) (spec, error) {
 	var err error
 	if r.port, err = freePort(); err != nil {
-		t.Fatalf("%v", err)
+		return spec{}, err
 	}
 	data := filepath.Join(r.dir, "data")
-	if err := makeFolder(data); err != nil {
-		t.Fatalf("%v", err)
-	}
 	return spec{
 		name:  fmt.Sprintf("%s on port %d", program, r.port),
 		argv:  append([]string{find(program)}, args()...),
 		log:   filepath.Join(r.dir, "log"),
 		data:  data,
-		ready: r.ping,
+		ready: r.answers,
 		quit:  10 * time.Second,
-	}
+	}, makeFolder(data)
 }
 
 // args is redis-server's command line.
@@ -180,11 +176,16 @@ func (r *Redis) dial() (*respConn, error) {
 	return c, nil
 }
 
-// ping is the readiness check. A server that is loading its data answers with an error.
-func (r *Redis) ping() error {
-	v, err := r.Do("PING")
-	if err == nil && v != "PONG" {
-		err = fmt.Errorf("PING is answered by %v", v)
+// answers is the readiness check. Another server may have been quicker to take the port, and would answer as well while
+// ours is about to give up. A server that is loading its data refuses to PING.
+func (r *Redis) answers(pid int) error {
+	info, err := r.Info("server")
+	if err != nil {
+		return err
 	}
+	if got := info["process_id"]; got != strconv.Itoa(pid) {
+		return fmt.Errorf("process %s answers instead of %d", got, pid)
+	}
+	_, err = r.Do("PING")
 	return err
 }

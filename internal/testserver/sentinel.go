@@ -76,14 +76,14 @@ func (s *Sentinels) startSentinel(master *Redis) *Redis {
 	s.t.Helper()
 	r := &Redis{config: RedisConfig{Password: s.config.Password, TLS: s.config.Redis.TLS, Mutual: s.config.Redis.Mutual},
 		dir: newFolder(s.t, "sentinel")}
-	r.Process = launch(s.t, func() spec {
+	r.Process = launch(s.t, func() (spec, error) {
 		file := filepath.Join(r.dir, "data", "s.conf")
-		spec := r.choose(s.t, "redis-sentinel", func() []string { return []string{file} })
-		spec.fill = func() error { return os.WriteFile(file, []byte(s.conf(r, master)), 0o644) }
-		if err := spec.fill(); err != nil {
-			s.t.Fatalf("%v", err)
+		spec, err := r.choose("redis-sentinel", func() []string { return []string{file} })
+		if err != nil {
+			return spec, err
 		}
-		return spec
+		spec.fill = func() error { return os.WriteFile(file, []byte(s.conf(r, master)), 0o644) }
+		return spec, spec.fill()
 	})
 	s.hurry(r)
 	return r

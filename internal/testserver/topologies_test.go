@@ -9,6 +9,7 @@ import (
 )
 
 func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
 	s := StartSentinels(t, SentinelConfig{Redis: RedisConfig{Password: "one"}, Password: "two"})
 	old := s.Master()
 	if old != s.Servers[0] {
@@ -27,6 +28,7 @@ func TestSentinelFailover(t *testing.T) {
 }
 
 func TestSentinelReplacesAKilledMaster(t *testing.T) {
+	t.Parallel()
 	certs := NewCerts(t)
 	s := StartSentinels(t, SentinelConfig{Redis: RedisConfig{TLS: certs, Mutual: true}, Replicas: 1})
 	old := s.Master()
@@ -41,6 +43,7 @@ func TestSentinelReplacesAKilledMaster(t *testing.T) {
 }
 
 func TestClusterFailover(t *testing.T) {
+	t.Parallel()
 	c := StartCluster(t, 3, true, RedisConfig{Password: "one"})
 	old := c.MasterOf("{k}1")
 	if other := c.MasterOf("{k}2"); other != old {
@@ -61,6 +64,7 @@ func TestClusterFailover(t *testing.T) {
 }
 
 func TestClusterWithoutReplicas(t *testing.T) {
+	t.Parallel()
 	c := StartCluster(t, 3, false, RedisConfig{TLS: NewCerts(t)})
 	served := map[*Redis]bool{}
 	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {

@@ -25,11 +25,11 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	}
 	if err := e.refuse(r, now); err != nil {
 		if r.Last {
-			b.s.remember(e, r.Refused(err, now), now)
+			b.remember(e, r.Refused(err, now), now)
 		}
 		return nil, err
 	}
-	l := b.s.take(e, r, now)
+	l := b.take(e, r, now)
 	return &handle{b, r.Key, r.Owner, l.grant}, nil
 }
 
@@ -81,7 +81,7 @@ func (e *entry) refusal(r backends.Request, now time.Time) *backends.HeldError {
 }
 
 // take fills the lowest slot that is not taken.
-func (s *Store) take(e *entry, r backends.Request, now time.Time) *lease {
+func (b *backend) take(e *entry, r backends.Request, now time.Time) *lease {
 	slot := 0
 	for e.slots[slot] != nil && e.slots[slot].taken(now) {
 		slot++
@@ -89,7 +89,7 @@ func (s *Store) take(e *entry, r backends.Request, now time.Time) *lease {
 	takeover := false
 	if old := e.slots[slot]; old != nil && !old.released {
 		takeover = true
-		s.bury(e, old, now)
+		b.bury(e, old, now)
 	}
 	e.token++
 	l := &lease{req: r, renewed: now, expires: now.Add(r.TTL), holdUntil: now.Add(r.HoldAtLeast)}
@@ -113,10 +113,10 @@ func (e *entry) start(runID string, now time.Time) int {
 }
 
 // bury writes the record of a lease that ran out without a release.
-func (s *Store) bury(e *entry, l *lease, now time.Time) {
+func (b *backend) bury(e *entry, l *lease, now time.Time) {
 	if !l.recorded {
 		l.recorded = true
-		s.remember(e, l.crashed(now), now)
+		b.remember(e, l.crashed(now), now)
 	}
 }
 
@@ -213,7 +213,7 @@ func (h *handle) Release(ctx context.Context, end backends.End) error {
 		}
 		return backends.ErrLost
 	}
-	h.b.s.end(e, l, end, now)
+	h.b.end(e, l, end, now)
 	return nil
 }
 
@@ -223,10 +223,10 @@ func (e *entry) released(token int64) bool {
 }
 
 // end frees the slot, or leaves it to the minimum hold, counts, marks and records.
-func (s *Store) end(e *entry, l *lease, end backends.End, now time.Time) {
+func (b *backend) end(e *entry, l *lease, end backends.End, now time.Time) {
 	rec := l.record()
 	rec.Outcome, rec.ExitCode, rec.Duration, rec.Reason, rec.EndedAt = end.Outcome, end.ExitCode, &end.Duration, end.Reason, now
-	s.remember(e, rec, now)
+	b.remember(e, rec, now)
 	l.released, l.recorded = true, true
 	if end.Outcome == backends.NotStarted || !now.Before(l.holdUntil) {
 		delete(e.slots, l.grant.Slot)
@@ -267,7 +267,7 @@ func (b *backend) Break(ctx context.Context, key string, token int64, by string)
 		if !l.recorded {
 			rec := l.record()
 			rec.Outcome, rec.Reason, rec.EndedAt = backends.Unlocked, by, now
-			b.s.remember(e, rec, now)
+			b.remember(e, rec, now)
 		}
 		delete(e.slots, *s.Slot)
 	}

@@ -76,10 +76,16 @@ func New(now func() time.Time, keep backends.Keep) *Store {
 }
 
 // Open returns one host's way to the store.
-func (s *Store) Open() backends.Backend { return &backend{s: s} }
+func (s *Store) Open() backends.Backend { return s.OpenWith(backends.Options{Keep: s.keep}) }
+
+// OpenWith is Open with limits of the host's own.
+func (s *Store) OpenWith(o backends.Options) backends.Backend {
+	return &backend{s: s, keep: o.WithDefaults().Keep}
+}
 
 type backend struct {
 	s      *Store
+	keep   backends.Keep
 	mu     sync.Mutex
 	closed bool
 }
@@ -103,8 +109,11 @@ func (b *backend) enter(ctx context.Context, op string) (time.Time, error) {
 		return time.Time{}, &backends.Error{Op: op, Backend: b.Name(), Err: err}
 	}
 	b.s.mu.Lock()
-	return b.s.now().UTC().Truncate(time.Microsecond), nil
+	return b.s.time(), nil
 }
+
+// time is the store's clock, no finer than other stores keep it.
+func (s *Store) time() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
 
 func (b *backend) leave() { b.s.mu.Unlock() }
 
@@ -127,6 +136,9 @@ func (e *entry) wake() {
 }
 
 func (b *backend) Pause(ctx context.Context, key string, p backends.Pause) error {
+	if err := backends.CheckKey(key); err != nil {
+		return err
+	}
 	now, err := b.enter(ctx, "pause")
 	if err != nil {
 		return err
@@ -199,7 +211,7 @@ func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 			return err
 		}
 		b.s.mu.Lock()
-		now = b.s.now().UTC()
+		now = b.s.time()
 	}
 }
 
@@ -226,7 +238,7 @@ func (s *Store) Expire(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.entry(key, false).slots {
-		l.expires = s.now()
+		l.expires = s.time()
 	}
 	s.entry(key, false).wake()
 }

@@ -98,6 +98,9 @@ func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Rec
 }
 
 func (b *backend) Record(ctx context.Context, r backends.Record) error {
+	if err := backends.CheckKey(r.Key); err != nil {
+		return err
+	}
 	now, err := b.enter(ctx, "record")
 	if err != nil {
 		return err
@@ -116,12 +119,12 @@ func (b *backend) Record(ctx context.Context, r backends.Record) error {
 			e.ended = append(e.ended, l.crashed(now))
 		}
 	}
-	b.s.remember(e, r, now)
+	b.remember(e, r, now)
 	return nil
 }
 
 // remember adds a record, or completes the one of the same token, and cleans up.
-func (s *Store) remember(e *entry, r backends.Record, now time.Time) {
+func (b *backend) remember(e *entry, r backends.Record, now time.Time) {
 	r.Backend = cmp.Or(r.Backend, "memory:")
 	list := &e.ended
 	if r.Outcome.Refusal() {
@@ -133,9 +136,9 @@ func (s *Store) remember(e *entry, r backends.Record, now time.Time) {
 	} else {
 		*list = append(*list, r)
 	}
-	*list = slices.DeleteFunc(*list, old(now, s.keep.Age))
-	if n := len(*list) - s.keep.Runs; n > 0 {
+	*list = slices.DeleteFunc(*list, old(now, b.keep.Age))
+	if n := len(*list) - b.keep.Runs; n > 0 {
 		*list = slices.Delete(*list, 0, n)
 	}
-	maps.DeleteFunc(e.runs, func(_ string, r *run) bool { return r.at.Before(now.Add(-s.keep.DoneAge)) })
+	maps.DeleteFunc(e.runs, func(_ string, r *run) bool { return r.at.Before(now.Add(-b.keep.DoneAge)) })
 }

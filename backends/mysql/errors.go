@@ -1,0 +1,182 @@
+package mysql
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/lockrun/lockrun/backends"
+)
+
+// fault is an error with the phase in which it came.
+type fault struct {
+	phase     string
+	err       error
+	remedy    string
+	permanent bool
+}
+
+func (f *fault) Error() string { return f.phase + ": " + f.err.Error() }
+func (f *fault) Unwrap() error { return f.err }
+
+// inPhase says in which phase err came, unless it says so itself.
+func inPhase(phase string, err error) error {
+	var f *fault
+	if errors.As(err, &f) {
+		return err
+	}
+	return &fault{phase: phase, err: err}
+}
+
+// The server's error numbers that are told apart here.
+const (
+	errLockTimeout = 1205
+	errDeadlock    = 1213 // and a Galera node whose COMMIT lost its certification
+	errChanged     = 1020 // MariaDB: the row has changed since the transaction's snapshot
+	errDuplicate   = 1062
+	errNoTable     = 1146
+	errNoColumn    = 1054
+)
+
+func mysqlCode(err error) int {
+	var e *driver.MySQLError
+	if errors.As(err, &e) {
+		return int(e.Number)
+	}
+	return 0
+}
+
+// collided tells whether another transaction was in the way and the server has undone ours: it may be asked again at
+// once. A duplicate key is such a collision too, where two Galera nodes write the same number.
+func collided(err error) bool {
+	switch mysqlCode(err) {
+	case errDeadlock, errLockTimeout, errChanged, errDuplicate:
+		return true
+	}
+	return false
+}
+
+// broken tells whether the connection broke before the answer was complete.
+func broken(err error) bool {
+	return errors.Is(err, driver.ErrInvalidConn) || errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// oneLine makes an error's text one line.
+func oneLine(err error) error { return errors.New(readLine(err.Error())) }
+
+// fail makes the error that a caller gets: what was tried, on which server, in which phase, why, and what to do.
+func (p *pool) fail(ctx context.Context, op string, err error) error {
+	if known := settled(err); known != nil {
+		return known
+	}
+	f := &fault{phase: "asking", err: err}
+	errors.As(err, &f)
+	e := &backends.Error{Op: op, Backend: p.name}
+	cause := p.explain(ctx, f.err, e)
+	if f.remedy != "" {
+		e.Remedy, e.Permanent = f.remedy, f.permanent
+	}
+	e.Err = &wrapped{text: f.phase + ": " + readLine(cause), err: err}
+	return e
+}
+
+// settled are the answers that the store gave positively; they pass through as they are.
+func settled(err error) error {
+	var held *backends.HeldError
+	var done *backends.DoneError
+	var usage *backends.UsageError
+	if errors.As(err, &held) || errors.As(err, &done) || errors.As(err, &usage) ||
+		errors.Is(err, backends.ErrLost) || errors.Is(err, backends.ErrNotHeld) {
+		return err
+	}
+	return nil
+}
+
+// wrapped keeps the cause for errors.Is behind words for people.
+type wrapped struct {
+	text string
+	err  error
+}
+
+func (w *wrapped) Error() string { return w.text }
+func (w *wrapped) Unwrap() error { return w.err }
+
+// explain gives the cause in words, and sets remedy and permanence where err tells them.
+func (p *pool) explain(ctx context.Context, err error, e *backends.Error) string {
+	var server *driver.MySQLError
+	switch {
+	case errors.As(err, &server):
+		p.explainServer(server, e)
+		return fmt.Sprintf("%s (error %d)", server.Message, server.Number)
+	case errors.Is(err, context.Canceled) || errors.Is(ctx.Err(), context.Canceled):
+		return "given up"
+	case ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
+		e.Remedy = "check that the server at " + p.server.host + " is up, not overloaded, and reachable through firewalls"
+		return "no answer in time"
+	case errors.Is(err, errClosed):
+		e.Permanent = true
+		return "the backend is closed"
+	case broken(err):
+		e.Remedy = "it may be restarting, or something between cuts connections"
+		return "the server closed the connection"
+	}
+	return p.explainNetwork(err, e)
+}
+
+func (p *pool) explainNetwork(err error, e *backends.Error) string {
+	var dns *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var op *net.OpError
+	switch {
+	case errors.As(err, &dns):
+		e.Remedy = "check the name of the host"
+		return dns.Name + ": " + dns.Err
+	case errors.Is(err, driver.ErrNoTLS):
+		e.Remedy, e.Permanent = "switch TLS on at the server, or leave tls, ca, cert, key and server_name out of the URL", true
+		return "the server does not offer TLS"
+	case errors.As(err, &certificate):
+		e.Remedy, e.Permanent = certificateRemedy(certificate.Err), true
+		return certificate.Err.Error()
+	case errors.As(err, &record), strings.HasPrefix(err.Error(), "tls: "), strings.HasPrefix(err.Error(), "remote error: tls"):
+		e.Remedy, e.Permanent = "check ca, cert and key, and that this is MySQL's port", true
+		return err.Error()
+	case errors.Is(err, driver.ErrMalformPkt), errors.Is(err, driver.ErrPktSync), errors.Is(err, driver.ErrPktSyncMul):
+		e.Remedy = "check that this is MySQL's port"
+		return "what answers does not speak MySQL's protocol"
+	case errors.Is(err, driver.ErrCleartextPassword):
+		e.Remedy, e.Permanent = "use tls=true, so that the password can be sent as the server wants it", true
+		return "the server wants the password unencrypted"
+	case errors.Is(err, driver.ErrUnknownPlugin), errors.Is(err, driver.ErrOldPassword), errors.Is(err, driver.ErrOldProtocol):
+		e.Remedy, e.Permanent = "give the user a common way to log in, like mysql_native_password, caching_sha2_password or ed25519", true
+	case errors.As(err, &op):
+		if e.Remedy == "" {
+			e.Remedy = "check host and port, and that the server runs"
+		}
+		return op.Err.Error()
+	}
+	return err.Error()
+}
+
+func certificateRemedy(err error) string {
+	var host x509.HostnameError
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &host):
+		return "name in server_name what the certificate is for"
+	case errors.As(err, &unknown):
+		return "name the authority's certificate in ca, or in SSL_CERT_FILE"
+	}
+	return "renew the server's certificate"
+}

@@ -1,0 +1,176 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/lockrun/lockrun/backends"
+)
+
+// advice is what to do about an error, and whether asking again is useless.
+type advice struct {
+	prefix    string // of the server's answer
+	remedy    string
+	permanent bool
+}
+
+const docs = "see docs/backends/redis.md"
+
+// answers is what servers say, in the order of comparison.
+var answers = []advice{
+	{"WRONGPASS", "check user and password", true},
+	{"NOAUTH", "the server wants a password: give one in the URL or by password_file", true},
+	{"ERR AUTH <password> called without any password configured", "the server has no password: leave it out of the URL", true},
+	{"ERR Client sent AUTH, but no password is set", "the server has no password: leave it out of the URL", true},
+	{"ERR invalid password", "check the password", true},
+	{"NOPERM", "give the user the rights of lockrun, " + docs, true},
+	{"ERR DB index is out of range", "use a smaller number of the database in the URL", true},
+	{"ERR invalid DB index", "use a smaller number of the database in the URL", true},
+	{"ERR SELECT is not allowed in cluster mode", "leave the number of the database out of the URL", true},
+	{"ERR This instance has cluster support disabled", "it is a single server: use redis://", true},
+	{"ERR unknown command", "is it a Redis server of 6.2 or later, and the right port?", true},
+	{"WRONGTYPE", "another program uses this name: choose another key or another ?prefix=", true},
+	{"LOCKRUNFOREIGN", "another program uses this name, or a newer lockrun wrote it: choose another key or another ?prefix=", true},
+	{"MOVED", "it is a node of a cluster: use redis+cluster://", false},
+	{"READONLY", "the server is a replica: name its master, or use redis+sentinel://", false},
+	{"CLUSTERDOWN", "the cluster has no majority or no node for this slot: look at CLUSTER INFO", false},
+	{"MASTERDOWN", "the replica has lost its master", false},
+	{"LOADING", "the server is loading its data: wait", false},
+	{"MISCONF", "the server cannot save to disk and refuses writes: look at its log and its disk", false},
+	{"OOM", "the server is full: raise maxmemory", false},
+	{"NOREPLICAS", "the master has too few good replicas: look at INFO replication", false},
+	{"BUSY", "a script of another program blocks the server", false},
+	{"ERR max number of clients reached", "raise maxclients of the server", false},
+	{"ERR No such master", "check the master's name in the path of the URL", true},
+}
+
+// explain makes an error of the contract out of whatever went wrong: one line with host, phase, cause and remedy, and
+// without the password, which a server may echo.
+func (c *config) explain(op, name string, err error) error {
+	var usage *backends.UsageError
+	var done *backends.Error
+	if err == nil || errors.As(err, &done) || errors.As(err, &usage) {
+		return err
+	}
+	e := &backends.Error{Op: op, Backend: name}
+	text := c.scrub(err.Error())
+	e.Remedy, e.Permanent = c.advise(err)
+	e.Err = &cause{text, err}
+	return e
+}
+
+// cause keeps what went wrong for errors.Is, under a text without secrets.
+type cause struct {
+	text string
+	err  error
+}
+
+func (c *cause) Error() string { return c.text }
+func (c *cause) Unwrap() error { return c.err }
+
+// scrub takes secrets and line breaks out.
+func (c *config) scrub(text string) string {
+	for _, secret := range []string{c.password, c.sentinelPassword} {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "***")
+		}
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// advise finds the remedy.
+func (c *config) advise(err error) (remedy string, permanent bool) {
+	var reply serverError
+	if errors.As(err, &reply) || isReply(err) {
+		return adviseReply(replyText(err))
+	}
+	switch {
+	case errors.Is(err, errNoMaster):
+		return "check the master's name in the path of the URL", true
+	case errors.Is(err, errNotRedis):
+		return "check host and port", true
+	case errors.Is(err, errReplicas):
+		return "look at the replicas, or ask for fewer by wait_replicas", false
+	}
+	var p *phaseError
+	if !errors.As(err, &p) {
+		return "", false
+	}
+	return c.advisePhase(p)
+}
+
+func replyText(err error) string {
+	var reply serverError
+	if errors.As(err, &reply) {
+		return string(reply)
+	}
+	var r goredis.Error
+	if errors.As(err, &r) {
+		return r.Error()
+	}
+	return err.Error()
+}
+
+func adviseReply(text string) (remedy string, permanent bool) {
+	for _, a := range answers {
+		// An error inside a script comes with the script's name around it in Redis 6.
+		if strings.HasPrefix(text, a.prefix) || strings.Contains(text, "user_script") && strings.Contains(text, ": -"+a.prefix) {
+			return a.remedy, a.permanent
+		}
+	}
+	return docs, false
+}
+
+// advisePhase is advice about failures to get an answer at all.
+func (c *config) advisePhase(p *phaseError) (remedy string, permanent bool) {
+	var record tls.RecordHeaderError
+	var verify *tls.CertificateVerificationError
+	var dns *net.DNSError
+	switch {
+	case errors.As(p.err, &record):
+		return "there is no TLS on that port: use redis://, or the server's TLS port", true
+	case errors.As(p.err, &verify), isCertificate(p.err):
+		return "check ca and server_name of the URL, and the server's certificate", true
+	case strings.Contains(p.err.Error(), "tls:"):
+		return "check cert and key of the URL, and the server's TLS settings", true
+	case errors.As(p.err, &dns) && dns.IsNotFound:
+		return "check the host's name", true
+	case errors.Is(p.err, syscall.ENOENT), errors.Is(p.err, syscall.EACCES):
+		return "check the path of the socket and its rights", true
+	case errors.Is(p.err, syscall.ECONNREFUSED):
+		return "is the server running there?", false
+	case errors.Is(p.err, context.DeadlineExceeded), errors.Is(p.err, os.ErrDeadlineExceeded):
+		return "is the server alive, and the network open? --backend-timeout bounds the wait", false
+	case p.phase == "log in to" && lostConnection(p.err) && c.tls == nil:
+		return "the server hung up: does that port want TLS (rediss://)?", false
+	case p.phase == "TLS with" && lostConnection(p.err):
+		return "the server hung up: is there TLS on that port?", false
+	}
+	return "", false
+}
+
+func isCertificate(err error) bool {
+	var host x509.HostnameError
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &host) || errors.As(err, &unknown) || errors.As(err, &invalid)
+}
+
+func lostConnection(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// answer is the error of a reply that no script gives: a bug, or another server's invention.
+func (n *node) odd(op string, v []any) error {
+	return &backends.Error{Op: op, Backend: n.name, Err: fmt.Errorf("%w: %.60q", errOdd, fmt.Sprint(v...)), Remedy: docs}
+}

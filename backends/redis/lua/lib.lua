@@ -1,0 +1,83 @@
+-- What every script begins with. Numbers that may pass 14 digits never go through tostring, which would round them.
+local function int(x) return string.format('%.0f', x) end
+
+-- The server's clock in microseconds; below 2^53 until the year 2255.
+local function time()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
+-- One slot of the lease hash. State: L held, R released but kept by its minimum hold, C run out and told of by Record.
+local function row(text)
+  local r = {}
+  r.owner, r.token, r.attempt, r.state, r.at, r.renewed, r.expires, r.hold, r.who =
+    string.match(text, '^(%x+) (%d+) (%d+) (%a) (%d+) (%d+) (%d+) (%d+)\n(.*)$')
+  if not r.owner then return nil end
+  r.token, r.attempt, r.at = tonumber(r.token), tonumber(r.attempt), tonumber(r.at)
+  r.renewed, r.expires, r.hold = tonumber(r.renewed), tonumber(r.expires), tonumber(r.hold)
+  return r
+end
+
+local function rowText(r)
+  return string.format('%s %.0f %d %s %.0f %.0f %.0f %.0f\n%s',
+    r.owner, r.token, r.attempt, r.state, r.at, r.renewed, r.expires, r.hold, r.who)
+end
+
+local function live(r, now) return r.state ~= 'R' and now < r.expires end
+local function taken(r, now) return live(r, now) or now < r.hold end
+local function freeAt(r, now)
+  if live(r, now) and r.expires > r.hold then return r.expires end
+  return r.hold
+end
+
+-- The lease hash, or an error reply where the hash is somebody else's: nothing of it is touched then.
+local foreign = redis.error_reply('LOCKRUNFOREIGN the hash under this key was not written by this version of lockrun')
+local function load(key)
+  local h = {flat = redis.call('HGETALL', key), token = 0, starts = 0, rows = {}}
+  for i = 1, #h.flat, 2 do
+    local name, value = h.flat[i], h.flat[i + 1]
+    local slot = string.match(name, '^s(%d+)$')
+    if slot then
+      h.rows[tonumber(slot)] = row(value)
+      if not h.rows[tonumber(slot)] then return nil, foreign end
+    elseif name == 'lockrun' then h.format = value
+    elseif name == 'token' then h.token = tonumber(value)
+    elseif name == 'starts' then h.starts = tonumber(value)
+    elseif name == 'pause' then
+      h.pause = {text = value}
+      h.pause.till = tonumber(string.match(value, '^%d+ (%d+)\n'))
+    end
+  end
+  if #h.flat > 0 and h.format ~= '1' then return nil, foreign end
+  return h
+end
+
+-- Fails on a replica, which may lag behind: only a master may say that a lease is lost or a key held. The write changes
+-- nothing, so nothing of it is replicated.
+local function onMaster(key) redis.call('HDEL', key, '-') end
+
+local function paused(h, now) return h.pause and (h.pause.till == 0 or now < h.pause.till) end
+
+-- How many slots are taken, and of those the one that will be free first.
+local function occupied(h, now)
+  local n, first = 0, nil
+  for _, r in pairs(h.rows) do
+    if taken(r, now) then
+      n = n + 1
+      if not first or freeAt(r, now) < freeAt(first, now) then first = r end
+    end
+  end
+  return n, first
+end
+
+-- Another token, above all that were handed out, also where the counter itself was evicted or lost in a failover.
+local function nextToken(h, now) return math.max(h.token + 1, now) end
+
+-- Waiters block on a list. One element wakes the one that has waited longest, so that a release makes no herd; elements
+-- that nobody fetches expire by themselves.
+local function wake(waiters, list, n)
+  if redis.call('EXISTS', waiters) == 0 then return end
+  for _ = 1, n do redis.call('LPUSH', list, '1') end
+  redis.call('LTRIM', list, 0, 31)
+  redis.call('PEXPIRE', list, 5000)
+end

@@ -1,0 +1,97 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// node is one store, whatever the servers behind it: a server, a master and its replicas, or a cluster. A quorum is made
+// of several. Its operations are those of the scripts; what they mean for a lease is decided above.
+type node struct {
+	c     *config
+	name  string
+	route route
+}
+
+// again says whether an operation may be sent twice. Those that compare the owner may; one that reports what it found
+// may not, as it would find that it is done already.
+type again bool
+
+// attempts bounds how often one operation follows the servers' own words to another server.
+const attempts = 4
+
+// call runs f on the server that has the bucket. It asks again, within ctx, where the server has positively done nothing
+// (it is a replica by now, the slot has moved, the connection was dead before anything was sent), and once more over a
+// new connection where an idle one turned out to be dead, if f may be sent twice.
+func (n *node) call(ctx context.Context, op string, bucket int, twice again, f command) error {
+	ctx, cancel := n.c.bound(ctx)
+	defer cancel()
+	for try := 1; ; try++ {
+		s, err := n.route.pick(ctx, bucket)
+		o := outcome{}
+		if err == nil {
+			o, err = s.do(ctx, f)
+		}
+		if err == nil {
+			return nil
+		}
+		if to := movedTo(err); to != "" && goredis.HasErrorPrefix(err, "ASK") {
+			if o, err = n.asking(ctx, to, f); err == nil {
+				return nil
+			}
+		}
+		safe := !o.sent || outdated(err) || o.stale && bool(twice)
+		hopeful := n.route.failed(s, err) || o.stale
+		if ctx.Err() != nil || !safe || !hopeful || try == attempts {
+			return n.c.explain(op, n.name, err)
+		}
+		if !o.stale && !pause(ctx, time.Duration(try)*15*time.Millisecond) {
+			return n.c.explain(op, n.name, err)
+		}
+	}
+}
+
+// asking follows an ASK: the slot is being moved, and the key may be there already.
+func (n *node) asking(ctx context.Context, addr string, f command) (outcome, error) {
+	r, ok := n.route.(*cluster)
+	if !ok {
+		return outcome{}, errors.New("a server outside of a cluster answered ASK")
+	}
+	return r.servers.get(addr).do(ctx, func(ctx context.Context, c *goredis.Client) error {
+		if err := c.Do(ctx, "ASKING").Err(); err != nil {
+			return err
+		}
+		return f(ctx, c)
+	})
+}
+
+// bound gives a context without a deadline the one of the backend timeout.
+func (c *config) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
+
+// waitFor is how long replicas may take: what is left of the exchange, with room for the answer.
+func waitFor(ctx context.Context) time.Duration {
+	left := time.Second
+	if t, ok := ctx.Deadline(); ok {
+		left = min(left, time.Until(t)*3/4)
+	}
+	return max(left, time.Millisecond)
+}
+
+// script runs one of the scripts for key.
+func (n *node) script(ctx context.Context, op, key string, s *script, replicas int, keys []string, args ...any) ([]any, error) {
+	var v []any
+	err := n.call(ctx, op, bucketOf(key), s != scripts.breakLease && s != scripts.resume, func(ctx context.Context, c *goredis.Client) error {
+		var err error
+		v, err = s.run(ctx, c, replicas, keys, args...)
+		return err
+	})
+	return v, err
+}

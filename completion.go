@@ -200,9 +200,21 @@ func zshOptions(v verb) string {
 	return b.String()
 }
 
+const fishHead = `# fish completion for lockrun; put it into ~/.config/fish/completions/lockrun.fish
+# The words of COMMAND are completed as they would be without lockrun.
+function __lockrun_command
+    set -l words (commandline -opc)
+    set -l at (contains -i -- -- $words); or return
+    set -l rest (string escape -- $words[(math $at + 1)..-1])
+    set -l line (string join ' ' -- $rest (commandline -ct))
+    complete -C "$line"
+end
+complete -c lockrun -n 'contains -- -- (commandline -opc)' -xa '(__lockrun_command)'
+`
+
 func fishCompletion() string {
 	var b strings.Builder
-	b.WriteString("# fish completion for lockrun; put it into ~/.config/fish/completions/lockrun.fish\n")
+	b.WriteString(fishHead)
 	fmt.Fprintf(&b, "set -l verbs %s\n", verbNames())
 	b.WriteString("complete -c lockrun -n \"not __fish_seen_subcommand_from $verbs; and __fish_is_first_token\" -xa '(__fish_complete_subcommand)'\n")
 	for _, c := range commands() {

@@ -84,3 +84,20 @@ func TestCompletionScriptsAreWellFormed(t *testing.T) {
 		}
 	}
 }
+
+func TestFishCompletion(t *testing.T) {
+	if _, err := exec.LookPath("fish"); err != nil {
+		t.Skip("no fish")
+	}
+	for line, want := range map[string]string{
+		"lockrun unl": "unlock", "lockrun --ti": "--timeout", "lockrun unlock k --to": "--token", "lockrun --on-lost ": "continue",
+		"lockrun completion z": "zsh", "lockrun --key k -- ech": "echo", "lockrun --key k -- ls --nosuchopt": "",
+	} {
+		cmd := exec.Command("fish", "--no-config", "-c", fishCompletion()+"\ncomplete -C '"+line+"'")
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
+		if found := slices.Contains(strings.Fields(string(out)), want); err != nil || want != "" && !found || strings.Contains(string(out), "fish:") {
+			t.Errorf("%q: %v\n%s", line, err, out)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"bytes"
 	"net"
 	"time"
 )
@@ -46,6 +47,9 @@ func (l *link) lose(f *fault) {
 func (l *link) request(b []byte) bool {
 	l.touch()
 	l.p.requests++
+	for _, t := range l.p.tapes {
+		t.requests = append(t.requests, bytes.Clone(b))
+	}
 	if l.losing != nil && l.losing.done {
 		l.losing = nil
 	}

@@ -31,7 +31,11 @@ type Proxy struct {
 	idle     time.Duration // longest silence of a connection; 0: any
 	accepted int
 	requests int
+	tapes    []*tape
 }
+
+// tape keeps requests while it runs.
+type tape struct{ requests [][]byte }
 
 // fault is one request or reply to lose.
 type fault struct {
@@ -81,6 +85,20 @@ func (p *Proxy) Requests() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.requests
+}
+
+// Record keeps all requests from now on until the returned function is called, which gives them in order.
+func (p *Proxy) Record() func() [][]byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := &tape{}
+	p.tapes = append(p.tapes, t)
+	return func() [][]byte {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.tapes = slices.DeleteFunc(p.tapes, func(other *tape) bool { return other == t })
+		return t.requests
+	}
 }
 
 // LoseReply lets the next request that contains match reach the server, and loses the server's answer to it. An empty

@@ -157,3 +157,22 @@ func TestProxyDelaysAndDropsIdle(t *testing.T) {
 		t.Errorf("%d connections were accepted", n)
 	}
 }
+
+func TestProxyRecordsRequests(t *testing.T) {
+	p := StartProxy(t, StartRedis(t, RedisConfig{}).Addr())
+	c := through(t, p)
+	stop := p.Record()
+	if _, err := c.do("SET", "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	tape := stop()
+	if _, err := c.do("PING"); err != nil {
+		t.Fatal(err)
+	}
+	if want := "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n"; len(tape) != 1 || string(tape[0]) != want {
+		t.Errorf("recorded %q, want %q", tape, want)
+	}
+	if n := p.Requests(); n != 2 {
+		t.Errorf("%d requests are counted, want 2", n)
+	}
+}

@@ -80,6 +80,9 @@ func (p *pool) fail(ctx context.Context, op string, err error) error {
 	if known := settled(err); known != nil {
 		return known
 	}
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		err = errors.Join(err, ended) // the driver may tell only that the connection is gone
+	}
 	f := &fault{phase: "asking", err: err}
 	errors.As(err, &f)
 	e := &backends.Error{Op: op, Backend: p.name}

@@ -1,0 +1,178 @@
+package mysql
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockrun/lockrun/backends"
+)
+
+// lease is a holder's view of its row.
+type lease struct {
+	b     *backend
+	key   string
+	owner string
+	run   string
+	hold  bool // it has a minimum hold
+	grant backends.Grant
+}
+
+func (l *lease) Grant() backends.Grant { return l.grant }
+
+// fields names the row, by all that makes it ours.
+func (l *lease) fields() statement {
+	f := l.b.t.fields(l.key)
+	f["slot"], f["token"], f["owner"], f["run"] = number(l.grant.Slot), number(l.grant.Token), text(l.owner), text(l.run)
+	return f
+}
+
+const mine = `l.job_name = {key} AND l.slot = {slot} AND l.token = {token} AND l.instance_id = {owner}`
+
+// Renew is one statement, and so one transaction. It needs no lock on the key: whoever takes the slot locks this row too.
+func (l *lease) Renew(ctx context.Context, d time.Duration) error {
+	f := l.fields()
+	f["expire"], f["ttl"] = after(ttl(d)), micros(ttl(d))
+	renew := f.fill(`UPDATE {leases} l SET l.renew_time = {now}, l.expire_time = {expire}, l.ttl_us = {ttl}
+WHERE ` + mine + ` AND {live}`)
+	return l.b.do(ctx, "renew", repeatable, func(ctx context.Context, c *conn) error {
+		found, err := c.exec(ctx, renew)
+		if err == nil && found == 0 {
+			return backends.ErrLost
+		}
+		return err
+	})
+}
+
+// Release writes the record first, where the lease is still ours, and does everything else where that was done. A
+// repetition finds the record.
+func (l *lease) Release(ctx context.Context, end backends.End) error {
+	text := l.release(end)
+	err := l.b.do(ctx, "release", repeatable, func(ctx context.Context, c *conn) error {
+		sets, err := c.query(ctx, text)
+		if err != nil {
+			return err
+		}
+		switch r := sets.only(); {
+		case r == nil:
+			return errNoAnswer
+		case r.num(0) > 0 || backends.Outcome(r.str(1)).Released():
+			return nil
+		}
+		return backends.ErrLost
+	})
+	if err == nil {
+		l.b.cleanUp(ctx)
+	}
+	return err
+}
+
+func (l *lease) release(end backends.End) string {
+	f := l.fields()
+	for k, v := range recordFields(backends.Record{Outcome: end.Outcome, ExitCode: end.ExitCode, Duration: &end.Duration,
+		Reason: end.Reason}, "") {
+		if _, known := f[k]; !known {
+			f[k] = v
+		}
+	}
+	f["limit"] = number(l.b.keep.Runs)
+	return transaction(
+		f.fill(`SELECT k.token INTO @lr_token FROM {keys} k WHERE k.job_name = {key} FOR UPDATE`),
+		f.fill(recordRelease),
+		`SET @lr_go = ROW_COUNT() > 0`,
+		l.free(f, end.Outcome),
+		f.fill(l.count(end.Outcome)),
+		l.prune(f),
+		f.fill(`SELECT @lr_go, (SELECT h.outcome FROM {history} h WHERE h.job_name = {key} AND h.token = {token})`),
+	)
+}
+
+const recordRelease = `INSERT INTO {history} ` + historyColumns + `
+SELECT l.job_name, 0, COALESCE((SELECT MAX(h.seq) FROM {history} h WHERE h.job_name = {key} AND h.kind = 0), 0) + 1,
+  l.token, l.run_id, l.attempt_count, l.holder, l.host, l.pid, l.slot, {outcome}, {reason}, {code},
+  l.acquire_time, {now}, l.waited_us, {duration}, ''
+FROM {leases} l WHERE ` + mine + ` AND {live}` + complete
+
+// free ends the lease: it deletes the row, or leaves it to the minimum hold.
+func (l *lease) free(f statement, o backends.Outcome) string {
+	gone := f.fill(`DELETE FROM {leases} WHERE job_name = {key} AND slot = {slot} AND token = {token} AND @lr_go`)
+	if !l.hold || o == backends.NotStarted {
+		return gone
+	}
+	return f.fill(`UPDATE {leases} SET released = 1 WHERE job_name = {key} AND slot = {slot} AND token = {token} AND @lr_go`) +
+		";\n" + gone + f.fill(` AND hold_time <= {now}`)
+}
+
+// count keeps the attempts and the done-mark.
+func (l *lease) count(o backends.Outcome) string {
+	const starts = `UPDATE {keys} SET starts = {starts} WHERE job_name = {key} AND @lr_go`
+	const runs = `UPDATE {runs} SET {run_set} WHERE job_name = {key} AND run_id = {run} AND @lr_go`
+	zero := statement{"starts": "0"}.fill(starts)
+	switch {
+	case o == backends.Succeeded && l.run == "":
+		return zero
+	case o == backends.Succeeded:
+		return zero + ";\n" + statement{"run_set": "done_time = {now}, used_time = {now}"}.fill(runs)
+	case o == backends.NotStarted && l.run == "":
+		return statement{"starts": "GREATEST(starts - 1, 0)"}.fill(starts)
+	case o == backends.NotStarted:
+		return statement{"run_set": "attempts = GREATEST(attempts - 1, 0)"}.fill(runs)
+	}
+	return ""
+}
+
+// prune deletes what is too much. A key of which fewer tokens were handed out than records are kept has nothing to
+// delete, unless runs were recorded that had none.
+func (l *lease) prune(f statement) string {
+	if l.grant.Token <= int64(l.b.keep.Runs) {
+		return ""
+	}
+	return f.fill(prune)
+}
+
+// Abandon undoes an Acquire that nobody learnt of, its attempt included; only the token stays used up.
+func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
+	f := b.t.fields(r.Key)
+	f["owner"], f["run"] = text(r.Owner), text(r.RunID)
+	const own = ` l.job_name = {key} AND l.instance_id = {owner} AND l.released = 0`
+	undo := transaction(
+		f.fill(`SELECT k.token INTO @lr_token FROM {keys} k WHERE k.job_name = {key} FOR UPDATE`),
+		f.fill(`SET @lr_run = (SELECT l.run_id FROM {leases} l WHERE`+own+` LIMIT 1)`),
+		f.fill(`UPDATE {keys} SET starts = GREATEST(starts - 1, 0) WHERE job_name = {key} AND @lr_run = ''`),
+		f.fill(`UPDATE {runs} SET attempts = GREATEST(attempts - 1, 0) WHERE job_name = {key} AND run_id = {run} AND @lr_run <> ''`),
+		f.fill(`DELETE l FROM {leases} l WHERE`+own),
+	)
+	return b.do(ctx, "give back", repeatable, func(ctx context.Context, c *conn) error {
+		_, err := c.query(ctx, undo)
+		return err
+	})
+}
+
+// Attach finds a live lease by its token.
+func (b *backend) Attach(ctx context.Context, key string, token int64) (backends.Lease, error) {
+	if err := backends.CheckKey(key); err != nil {
+		return nil, err
+	}
+	f := b.t.fields(key)
+	f["token"] = number(token)
+	find := f.fill(`SELECT l.slot, l.instance_id, l.attempt_count, l.acquire_time, l.ttl_us, l.takeover, l.run_id,
+  l.hold_time > l.acquire_time FROM {leases} l WHERE l.job_name = {key} AND l.token = {token} AND {live}`)
+	found := &lease{b: b, key: key}
+	err := b.do(ctx, "attach", repeatable, func(ctx context.Context, c *conn) error {
+		sets, err := c.query(ctx, find)
+		if err != nil {
+			return err
+		}
+		r := sets.only()
+		if r == nil {
+			return backends.ErrLost
+		}
+		own := answerLease{slot: int(r.num(0)), token: token, attempt: int(r.num(2)), takeover: r.num(5) != 0}
+		own.acquired, err = r.time(3)
+		found.owner, found.run, found.hold, found.grant = r.str(1), r.str(6), r.num(7) != 0, own.grant(duration(r.num(4)))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}

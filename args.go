@@ -117,3 +117,11 @@ func (w *words) option(head []string) (n int, err error) {
 	w.flags = append(w.flags, "--"+o.name+"="+head[1])
 	return 2, nil
 }
+
+// gives tells whether the option occurs.
+func (w *words) gives(o *option) bool {
+	return o.name != "" && slices.ContainsFunc(w.flags, func(f string) bool {
+		name, _, _ := strings.Cut(strings.TrimPrefix(f, "--"), "=")
+		return name == o.name
+	})
+}

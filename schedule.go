@@ -54,7 +54,11 @@ func parseSchedule(expr string) (s *schedule, err error) {
 	if strings.Contains(expr, "@every") {
 		return nil, errors.New("has no ticks that all hosts agree on, because @every counts from the start; use */N")
 	}
-	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(expr)
+	parser, err := cron.TryNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := parser.Parse(expr)
 	if err != nil {
 		return nil, fmt.Errorf("is no cron expression: %w; write five fields like '0 1 * * *', or @daily, and CRON_TZ=UTC before it for another zone%s", err, zoneHint(expr))
 	}

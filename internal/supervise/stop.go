@@ -110,7 +110,7 @@ func (t *Tree) forward(sig syscall.Signal, now time.Duration) {
 	if !asksStop(sig) {
 		return
 	}
-	if t.stopped {
+	if t.stopped || t.groupStopped() {
 		t.pass(unix.SIGCONT)
 		t.stopped = false
 	}

@@ -93,6 +93,17 @@ func (t *Tree) descendants() []proc {
 	return list
 }
 
+// groupStopped finds out whether somebody in the group is stopped although COMMAND itself is not: a shell that has just
+// forked a child with vfork, and waits for it, is not.
+func (t *Tree) groupStopped() bool {
+	for _, p := range t.descendants() {
+		if p.stopped && p.pgrp == t.pid {
+			return true
+		}
+	}
+	return false
+}
+
 func (t *Tree) survey() ([]proc, bool) {
 	all, ok := lookAround(t.since)
 	if !ok {
@@ -116,6 +127,7 @@ func (t *Tree) survey() ([]proc, bool) {
 type proc struct {
 	pid, ppid, pgrp int
 	start           uint64 // in clock ticks after boot
+	stopped         bool
 	member          bool
 }
 
@@ -165,7 +177,7 @@ func parseStat(pid int, text string) (proc, bool) {
 	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
 		return proc{}, false
 	}
-	p := proc{pid: pid}
+	p := proc{pid: pid, stopped: f[0] == "T"}
 	var err1, err2, err3 error
 	p.ppid, err1 = strconv.Atoi(f[1])
 	p.pgrp, err2 = strconv.Atoi(f[2])

@@ -34,6 +34,9 @@ func (t *Tree) descendants() []proc {
 	return nil
 }
 
+// groupStopped cannot see more than wait4 told.
+func (t *Tree) groupStopped() bool { return false }
+
 type proc struct{ pgrp int }
 
 func (p proc) signal(sig syscall.Signal) { unix.Kill(-p.pgrp, sig) }

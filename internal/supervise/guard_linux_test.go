@@ -1,0 +1,232 @@
+package supervise
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// family starts descendants of every kind and waits until each has written its number into dir.
+func family(dir string) ([]string, []string) {
+	names := []string{"command", "group", "session", "daemon", "bare", "barechild"}
+	script := `cd ` + dir + `
+		sh -c 'echo $$ >group; exec sleep 60' &
+		setsid sh -c 'echo $$ >session; exec sleep 60' &
+		(setsid sh -c '(sh -c "echo \$\$ >daemon; exec sleep 60" &)' &)
+		env -i sh -c 'echo $$ >bare; sh -c "echo \$\$ >barechild; sleep 60; true"; true' &
+		for f in group session daemon bare barechild; do while [ ! -s $f ]; do sleep 0.01; done; done
+		echo $$ >command
+		wait`
+	return []string{"sh", "-c", script}, names
+}
+
+func pids(t *testing.T, dir string, names []string) map[string]int {
+	t.Helper()
+	m := make(map[string]int)
+	for _, n := range names {
+		m[n] = awaitPID(t, filepath.Join(dir, n))
+	}
+	return m
+}
+
+// The tree is dead within a second of lockrun's death by SIGKILL.
+func TestKilledLockrunTakesTheTreeAlong(t *testing.T) {
+	var worst time.Duration
+	for range 5 {
+		dir := t.TempDir()
+		argv, names := family(dir)
+		s := begin(t, plan{Argv: argv})
+		all := pids(t, dir, names)
+		guard := awaitGuard(t, s.Process.Pid)
+		s.Process.Kill()
+		began := time.Now()
+		for n, pid := range all {
+			eventually(t, n+" is dead", func() bool { return !alive(pid) })
+		}
+		worst = max(worst, time.Since(began))
+		s.Wait()
+		eventually(t, "the guard has left", func() bool { return !alive(guard) })
+	}
+	t.Logf("the slowest of five took %v", worst)
+	if worst > time.Second {
+		t.Errorf("took %v", worst)
+	}
+}
+
+// Whoever kills the guard leaves lockrun to start another, and to say so.
+func TestKilledGuardIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	argv, names := family(dir)
+	s := begin(t, plan{Argv: argv})
+	all := pids(t, dir, names)
+	for range 2 {
+		old := awaitGuard(t, s.Process.Pid)
+		syscall.Kill(old, syscall.SIGKILL)
+		eventually(t, "there is another guard", func() bool {
+			g := guardOf(s.Process.Pid)
+			return g != 0 && g != old
+		})
+	}
+	s.Process.Signal(syscall.SIGTERM)
+	rep := s.end()
+	if rep.Code != 143 || rep.Cause != CauseSignal || !rep.Gone || len(rep.Warnings) != 2 {
+		t.Errorf("%+v", rep)
+	}
+	for n, pid := range all {
+		if alive(pid) {
+			t.Errorf("%s lives", n)
+		}
+	}
+}
+
+func TestReplacedGuardKnowsItsTask(t *testing.T) {
+	dir := t.TempDir()
+	argv, names := family(dir)
+	s := begin(t, plan{Argv: argv})
+	all := pids(t, dir, names)
+	old := awaitGuard(t, s.Process.Pid)
+	syscall.Kill(old, syscall.SIGKILL)
+	eventually(t, "there is another guard", func() bool {
+		g := guardOf(s.Process.Pid)
+		return g != 0 && g != old
+	})
+	s.Process.Kill()
+	for n, pid := range all {
+		eventually(t, n+" is dead", func() bool { return !alive(pid) })
+	}
+}
+
+// The guard is nobody: no descriptors, no signals, no name that somebody would look for, hardly any memory.
+func TestGuardKeepsOutOfTheWay(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	p := plan{Argv: []string{"sh", "-c", "echo $$ >" + log + "; exec sleep 60"}}
+	cmd := runner(t, &p)
+	null, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	cmd.ExtraFiles = []*os.File{null, null} // inherited by lockrun and COMMAND, and not by the guard
+	s := start(t, cmd, p.Report)
+	child := awaitPID(t, log)
+	if got := len(descriptors(child)); got < 5 {
+		t.Errorf("COMMAND has %d descriptors: the test shows nothing", got)
+	}
+	guard := awaitGuard(t, s.Process.Pid)
+	eventually(t, "the guard has got rid of what it inherited", func() bool {
+		for _, to := range descriptors(guard) {
+			if strings.Contains(to, "/dev/") || to == log {
+				return false
+			}
+		}
+		return true
+	})
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGTSTP} {
+		syscall.Kill(guard, sig)
+	}
+	g, _ := look(guard)
+	if g.pgrp != guard {
+		t.Errorf("its group is %d", g.pgrp)
+	}
+	sid1, _ := unix.Getsid(guard)
+	if sid2, _ := unix.Getsid(child); sid1 != sid2 {
+		t.Errorf("session %d, COMMAND's is %d", sid1, sid2)
+	}
+	line := contents(fmt.Sprintf("/proc/%d/cmdline", guard))
+	if strings.Contains(line, "lockrun") || strings.Contains(line, "supervise") || strings.Contains(line, "sleep") {
+		t.Errorf("somebody may look for %q", line)
+	}
+	if cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", guard)); cwd != "/" {
+		t.Errorf("keeps %s busy", cwd)
+	}
+	rss, _ := strconv.Atoi(strings.Fields(statusOf(guard, "RssAnon"))[0])
+	t.Logf("private memory: %d KB, threads: %s", rss, statusOf(guard, "Threads"))
+	if exactDispositions && rss > 500 {
+		t.Errorf("%d KB of memory", rss)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if !alive(guard) || statusOf(guard, "State")[0] == 'T' {
+		t.Error("a signal ended or stopped it")
+	}
+	s.Process.Signal(syscall.SIGTERM)
+	if rep := s.end(); len(rep.Warnings) != 0 {
+		t.Errorf("%+v", rep)
+	}
+	if alive(guard) {
+		t.Error("it outlived lockrun")
+	}
+}
+
+func descriptors(pid int) (to []string) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	list, _ := os.ReadDir(dir)
+	for _, e := range list {
+		l, _ := os.Readlink(filepath.Join(dir, e.Name()))
+		to = append(to, l)
+	}
+	return to
+}
+
+// The lock that proves that the holder lives is free only after the tree is dead.
+func TestKeptDescriptorOutlivesTheTree(t *testing.T) {
+	for range 10 {
+		dir := t.TempDir()
+		argv, names := family(dir)
+		s := begin(t, plan{Argv: argv, Keep: dir + "/lock"})
+		all := pids(t, dir, names)
+		awaitGuard(t, s.Process.Pid)
+		lock, err := os.Open(dir + "/lock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Process.Kill()
+		for unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+			runtime.Gosched()
+		}
+		for n, pid := range all {
+			if alive(pid) {
+				t.Errorf("the lock is free, and %s lives", n)
+			}
+		}
+		lock.Close()
+	}
+}
+
+// The lock is free as soon as Wait has returned and lockrun has closed its own.
+func TestKeptDescriptorIsGivenUp(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	for range 10 {
+		run(t, plan{Argv: []string{"true"}, Keep: path})
+		openLocked(path).Close()
+	}
+}
+
+// The kernel kills COMMAND when the thread that started it ends; so that thread must not end.
+func TestThreadsComeAndGo(t *testing.T) {
+	n := 25
+	if testing.Short() {
+		n = 4
+	}
+	for procs := 1; procs <= 8; procs++ {
+		var jobs []*supervised
+		for range n {
+			p := plan{Argv: []string{"sh", "-c", "sleep 0.7; exit 3"}, Churn: true}
+			cmd := runner(t, &p)
+			cmd.Env = append(cmd.Env, fmt.Sprintf("GOMAXPROCS=%d", procs))
+			jobs = append(jobs, start(t, cmd, p.Report))
+		}
+		for _, s := range jobs {
+			if rep := s.end(); rep.Code != 3 || rep.Cause != CauseNone {
+				t.Fatalf("GOMAXPROCS=%d: %+v", procs, rep)
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,12 +99,9 @@ func parseDump(key string, now time.Time, fields map[string]string) (dump, error
 	if p, ok := fields["pause"]; ok {
 		d.pause = parsePause(p)
 	}
-	for slot := 0; len(d.rows) < len(fields); slot++ {
-		text, ok := fields["s"+strconv.Itoa(slot)]
-		if !ok {
-			if slot > maxSlots {
-				break
-			}
+	for name, text := range fields {
+		slot, err := strconv.Atoi(strings.TrimPrefix(name, "s"))
+		if err != nil || name[0] != 's' {
 			continue
 		}
 		r, ok := parseRow(slot, text)
@@ -112,11 +110,9 @@ func parseDump(key string, now time.Time, fields map[string]string) (dump, error
 		}
 		d.rows = append(d.rows, r)
 	}
+	slices.SortFunc(d.rows, func(a, b row) int { return a.slot - b.slot })
 	return d, nil
 }
-
-// maxSlots bounds the search for slots in a hash.
-const maxSlots = 1 << 12
 
 func parseRow(slot int, text string) (row, bool) {
 	head, tail, ok := strings.Cut(text, "\n")

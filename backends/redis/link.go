@@ -28,12 +28,21 @@ type link struct {
 
 // phaseError says in which phase a connection failed.
 type phaseError struct {
-	phase string // "look up", "connect to", "TLS with", "log in to"
+	phase string // "look up", "connect to", "TLS with", "log in to", "wait for the answer of", "ask"
 	addr  string
 	err   error
 }
 
-func (e *phaseError) Error() string { return e.phase + " " + e.addr + ": " + e.err.Error() }
+func (e *phaseError) Error() string {
+	why := e.err.Error()
+	switch {
+	case errors.Is(e.err, context.DeadlineExceeded):
+		why = "no answer in time"
+	case errors.Is(e.err, context.Canceled):
+		why = "interrupted"
+	}
+	return e.phase + " " + e.addr + ": " + why
+}
 func (e *phaseError) Unwrap() error { return e.err }
 
 // errGone is what go-redis is told when it wants to dial again by itself.

@@ -46,12 +46,20 @@ func (n *node) call(ctx context.Context, op string, bucket int, twice again, f c
 		safe := !o.sent || outdated(err) || o.stale && bool(twice)
 		hopeful := n.route.failed(s, err) || o.stale
 		if ctx.Err() != nil || !safe || !hopeful || try == attempts {
-			return n.c.explain(op, n.name, err)
+			return n.c.explain(op, n.name, at(s, err))
 		}
 		if !o.stale && !pause(ctx, time.Duration(try)*15*time.Millisecond) {
-			return n.c.explain(op, n.name, err)
+			return n.c.explain(op, n.name, at(s, err))
 		}
 	}
+}
+
+// at names the server that gave an answer.
+func at(s *server, err error) error {
+	if s == nil || !isReply(err) {
+		return err
+	}
+	return &phaseError{"ask", s.addr, err}
 }
 
 // asking follows an ASK: the slot is being moved, and the key may be there already.

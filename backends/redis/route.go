@@ -135,7 +135,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // movedTo is the address in a MOVED or ASK answer, "" where there is none.
 func movedTo(err error) string {
-	if f := strings.Fields(err.Error()); len(f) == 3 && (f[0] == "MOVED" || f[0] == "ASK") {
+	if f := strings.Fields(replyText(err)); len(f) == 3 && (f[0] == "MOVED" || f[0] == "ASK") {
 		return f[2]
 	}
 	return ""

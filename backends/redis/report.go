@@ -1,0 +1,95 @@
+package redis
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockrun/lockrun/backends"
+)
+
+func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State, error) {
+	if len(keys) == 0 {
+		var err error
+		if keys, err = b.node.keys(ctx); err != nil {
+			return nil, err
+		}
+	}
+	dumps, err := b.node.dumps(ctx, "status", keys)
+	if err != nil {
+		return nil, err
+	}
+	var all []backends.State
+	for _, d := range dumps {
+		all = append(all, d.states()...)
+	}
+	return all, nil
+}
+
+// states is one State for each taken slot, or one for a key that is free or paused.
+func (d dump) states() (all []backends.State) {
+	for _, l := range d.taken() {
+		all = append(all, d.state(l))
+	}
+	if all != nil {
+		return all
+	}
+	s := backends.State{Key: d.key, State: backends.Free, Token: d.token, Waiters: d.waiters}
+	if d.paused() {
+		s.State, s.Holder, s.Reason, s.AcquiredAt = backends.Paused, d.pause.who.Holder, d.pause.who.Reason, &d.pause.at
+		if until := d.pause.until; !until.IsZero() {
+			left := until.Sub(d.now)
+			s.ExpiresAt, s.ExpiresIn = &until, &left
+		}
+	}
+	return []backends.State{s}
+}
+
+func (d dump) state(l row) backends.State {
+	until := l.until(d.now)
+	left := until.Sub(d.now)
+	s := backends.State{Key: d.key, State: backends.Held, Holder: l.who.Holder, Host: l.who.Host, PID: l.who.PID, Token: l.token,
+		Slot: &l.slot, AcquiredAt: &l.acquired, RenewedAt: &l.renewed, ExpiresAt: &until, ExpiresIn: &left,
+		RunID: l.who.RunID, Attempt: l.attempt, Waiters: d.waiters}
+	if !l.live(d.now) {
+		s.Reason = backends.MinimumHold
+	}
+	return s
+}
+
+func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Record, error) {
+	keys := []string{q.Key}
+	if q.Key == "" {
+		var err error
+		if keys, err = b.node.keys(ctx); err != nil {
+			return nil, err
+		}
+	}
+	all, err := b.node.records(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	return newest(all, q.Limit), nil
+}
+
+// newest are at most limit records, newest first; 0 is no limit.
+func newest(all []stored, limit int) []backends.Record {
+	// Of what ended in the same microsecond the later token is the newer; the sort of what is equal has to be stable.
+	slices.SortStableFunc(all, func(a, b stored) int {
+		if c := b.EndedAt.Compare(a.EndedAt); c != 0 {
+			return c
+		}
+		return int(min(1, max(-1, b.Token-a.Token)))
+	})
+	if limit > 0 && len(all) > limit {
+		all = all[:limit]
+	}
+	list := make([]backends.Record, len(all))
+	for i, r := range all {
+		list[i] = r.Record
+	}
+	return list
+}
+
+// waiterLife is how long a waiter counts as one after it was last heard of.
+const waiterLife = 10 * time.Second

@@ -158,6 +158,23 @@ func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(syscall.Kill(pidOf(ts, args[0]), sig))
 }
 
+// cmdGuarded is for what a guard alone can do: it is started beside the command, which may be quicker to be ready.
+func cmdGuarded(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: guarded NAME")
+	}
+	pid := lookup(ts, args[0]).cmd.Process.Pid
+	poll(ts, patience, args[0]+" has no guard", func() bool {
+		files, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+		kids := 0
+		for _, f := range files {
+			text, _ := os.ReadFile(f)
+			kids += len(strings.Fields(string(text)))
+		}
+		return kids >= 2
+	})
+}
+
 // alive tells whether a process exists and is no zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

@@ -15,6 +15,7 @@ import (
 //	spawn NAME CMD...             starts CMD in a session of its own; output goes to NAME.out and NAME.err, $NAME_pid is set
 //	ended NAME CODE               waits for it, and checks its code (128+N for a signal)
 //	[!] running NAME              it has not (has) ended
+//	guarded NAME                  waits until lockrun, spawned as NAME, has its guard beside its command
 //	signal NAME|PID|FILE SIG      sends a signal to it, or to the process whose pid is in FILE
 //	many N CODE=COUNT... -- CMD   starts CMD, with {} replaced by 1 to N, N times at one instant, and counts the codes
 //	until D CMD...                repeats CMD until it ends with 0
@@ -33,7 +34,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": cmdExits, "codes": cmdCodes, "many": cmdMany, "until": cmdUntil,
 			"spawn": cmdSpawn, "ended": cmdEnded, "running": cmdRunning, "signal": cmdSignal, "dead": cmdDead,
-			"waitfor": cmdWaitfor, "stamp": cmdStamp, "elapsed": cmdElapsed, "json": cmdJSON,
+			"guarded": cmdGuarded, "waitfor": cmdWaitfor, "stamp": cmdStamp, "elapsed": cmdElapsed, "json": cmdJSON,
 		},
 	})
 }

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"fmt"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -124,6 +125,9 @@ type granted struct {
 // another process could take the new holder for a dead one.
 func (b *backend) take(ctx context.Context, r backends.Request) (backends.Lease, error) {
 	g, err := change(ctx, b, "acquire", creating, r.HoldAtLeast > 0, func(c *conn, now instant) (granted, error) {
+		if err := b.reserve(); err != nil {
+			return granted{}, fmt.Errorf("reserving room for its renewals: %w", err)
+		}
 		live, err := b.lockFor(r)
 		if err != nil {
 			return granted{}, err

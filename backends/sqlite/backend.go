@@ -22,6 +22,7 @@ type backend struct {
 	turn   chan struct{} // holds one element while an operation uses what follows
 	c      *conn         // nil: the database does not exist, or has not been opened
 	id     fileID        // of the file that c is connected to
+	pin    *os.File      // of that file, see pins
 	watch  watcher
 	closed bool
 
@@ -214,7 +215,6 @@ func (b *backend) disconnect() error {
 	b.c = nil
 	if !b.o.ReadOnly {
 		b.shrink(c)
-		pin(b.path, b.id)
 	}
 	return c.close()
 }

@@ -44,9 +44,4 @@ func (d deadline) left(now instant) time.Duration {
 	return time.UnixMicro(d.wall).Sub(now.wall)
 }
 
-// at is the deadline by the wall clock of now, so that what people are shown agrees with what decides.
-func (d deadline) at(now instant) time.Time {
-	return now.wall.Add(d.left(now)).Truncate(time.Microsecond)
-}
-
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }

@@ -42,8 +42,7 @@ func (h *handle) mine(c *conn) (*lease, error) {
 	return nil, nil
 }
 
-// Renew writes over the row in place, so that it needs no room that the database does not have already; the write-ahead
-// log does, see roomy.
+// Renew writes over the row in place, in room that the acquire reserved.
 func (h *handle) Renew(ctx context.Context, ttl time.Duration) error {
 	_, err := change(ctx, h.b, "renew", changing, false, func(c *conn, now instant) (struct{}, error) {
 		l, err := h.mine(c)

@@ -34,3 +34,17 @@ func fcntlLock(f *os.File, cmd int, l *unix.Flock_t) error {
 		}
 	}
 }
+
+// allocate gives the file blocks for n bytes from offset without changing its size. A file system that cannot is no error.
+func allocate(f *os.File, offset, n int64) error {
+	for {
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, offset, n)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+			return nil
+		}
+		return err
+	}
+}

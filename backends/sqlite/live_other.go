@@ -16,3 +16,6 @@ func setReadLock(*os.File, int64, int64) error { return errors.ErrUnsupported }
 func findLock(*os.File, int64, int64) (start, length int64, taken bool, err error) {
 	return 0, 0, false, errors.ErrUnsupported
 }
+
+// allocate is done on Linux only.
+func allocate(*os.File, int64, int64) error { return nil }

@@ -65,11 +65,14 @@ func (b *backend) dialChecked(ctx context.Context) error {
 		c.close() // an empty file that may not be written to reads as an empty store
 		return err
 	}
-	b.c = c
-	if !b.o.ReadOnly {
-		b.alignGroups()
+	b.c, b.pin = c, nil
+	if b.o.ReadOnly {
+		return nil
 	}
-	return nil
+	b.pin = pinned(b.path, b.id)
+	b.alignGroups()
+	_, err = c.exec(fmt.Sprintf("PRAGMA wal_autocheckpoint=%d", walCopy))
+	return err
 }
 
 // dial chooses how the file may be opened. A reader must not create -wal and -shm where it is not a member who may write:

@@ -7,18 +7,56 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// walLimit is the size of the write-ahead log from which it is copied into the database: about fifteen runs. Whoever
-// opens the database first after nobody had it open reads the log from end to end, so it must not grow long, and each
-// copying costs two waits for the disk, so it must not be done at every run.
-const walLimit = 64 * (4096 + 24)
+// The write-ahead log is read from end to end by whoever opens the database first after nobody had it open, so it must
+// not grow long; yet each copying of it into the database costs two waits for the disk, so that must not be done at every
+// run, and not on the way to a job's start. A run writes about six pages. So a closing connection copies the log and
+// cuts it to nothing from walLong pages on, and one that goes on renewing has it copied at walCopy, after which SQLite
+// writes over it from its beginning.
+const (
+	walPage    = 4096 + 24
+	walLong    = 64
+	walCopy    = 96
+	walReserve = 128 * walPage
+)
 
-// shrink copies a long write-ahead log into the database and cuts it to nothing. Others that use it make that fail, and
-// then one of them does it later.
+// dbReserve is what copying the log may add to the database file: a few split pages.
+const dbReserve = 64 << 10
+
+// shrink copies a long write-ahead log into the database. Others that use it right now make that fail, and then one of
+// them does it later.
 func (b *backend) shrink(c *conn) {
 	var st unix.Stat_t
-	if unix.Stat(b.path+"-wal", &st) == nil && st.Size > walLimit {
+	if unix.Stat(b.path+"-wal", &st) == nil && st.Size > walLong*walPage {
 		c.one("PRAGMA wal_checkpoint(TRUNCATE)")
+		b.reserve() // others may hold leases, and rely on the room that was just given up
 	}
+}
+
+// reserve sees to it that a lease can be renewed and released however full the disk becomes meanwhile: a renewal changes
+// a row in place, but it is written to the log first. A disk that has no room for that has none for a lease.
+func (b *backend) reserve() error {
+	wal := b.path + "-wal"
+	var st unix.Stat_t
+	if unix.Stat(wal, &st) != nil || st.Blocks*512 >= walReserve {
+		return b.reserveDatabase()
+	}
+	f, err := os.OpenFile(wal, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // SQLite has its locks on the database and on -shm; those would not survive it
+	if err := allocate(f, 0, walReserve); err != nil {
+		return err
+	}
+	return b.reserveDatabase()
+}
+
+func (b *backend) reserveDatabase() error {
+	var st unix.Stat_t
+	if b.pin == nil || unix.Fstat(int(b.pin.Fd()), &st) != nil || st.Blocks*512 >= st.Size+dbReserve/2 {
+		return nil
+	}
+	return allocate(b.pin, st.Size, dbReserve)
 }
 
 // pins are descriptors that keep SQLite from doing at each end of a run what shrink does once in a while.
@@ -30,8 +68,7 @@ func (b *backend) shrink(c *conn) {
 // POSIX locks on it, those of other connections included. The end of the process is its end.
 var pins struct {
 	sync.Mutex
-	done  map[fileID]bool
-	files []*os.File
+	files map[fileID]*os.File
 }
 
 // SQLite's readers lock this range of the database, beyond the largest page it uses for data.
@@ -40,21 +77,24 @@ const (
 	sharedSize  = 510
 )
 
-// pin must be called while this process has a connection to the file.
-func pin(path string, id fileID) {
+// pinned returns this process's pin of the database; nil where there can be none, and then the log is copied after all.
+func pinned(path string, id fileID) *os.File {
 	pins.Lock()
 	defer pins.Unlock()
-	if !haveLocks || pins.done[id] {
-		return
+	if !haveLocks {
+		return nil
 	}
-	if pins.done == nil {
-		pins.done = map[fileID]bool{}
+	if f, known := pins.files[id]; known {
+		return f
 	}
-	pins.done[id] = true
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return
+		return nil
 	}
-	pins.files = append(pins.files, f)      // or the garbage collector would close it
-	setReadLock(f, sharedFirst, sharedSize) // where it fails, the log is copied after all
+	if pins.files == nil {
+		pins.files = map[fileID]*os.File{}
+	}
+	pins.files[id] = f
+	setReadLock(f, sharedFirst, sharedSize) // where it fails there is still a descriptor to reserve room with
+	return f
 }

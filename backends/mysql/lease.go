@@ -43,22 +43,22 @@ WHERE ` + mine + ` AND {live}`)
 	})
 }
 
-// Release writes the record first, where the lease is still ours, and does everything else where that was done. A
-// repetition finds the record.
+// Release writes the record where the lease is still ours, and does everything else where that was done.
 func (l *lease) Release(ctx context.Context, end backends.End) error {
-	text := l.release(end)
+	quick, whole := l.release(end, quickRecord), l.release(end, wholeRecord)
 	err := l.b.do(ctx, "release", repeatable, func(ctx context.Context, c *conn) error {
-		sets, err := c.query(ctx, text)
+		sets, err := c.query(ctx, quick)
+		if mysqlCode(err) == errDuplicate { // it has a record already: assumed to be lost or crashed
+			c.undo = true
+			sets, err = c.query(ctx, whole)
+		}
 		if err != nil {
 			return err
 		}
-		switch r := sets.only(); {
-		case r == nil:
-			return errNoAnswer
-		case r.num(0) > 0 || backends.Outcome(r.str(1)).Released():
+		if sets.only().num(0) > 0 {
 			return nil
 		}
-		return backends.ErrLost
+		return l.before(ctx, c)
 	})
 	if err == nil {
 		l.b.cleanUp(ctx)
@@ -66,7 +66,16 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 	return err
 }
 
-func (l *lease) release(end backends.End) string {
+// before tells whether a release was carried out before this one, whose answer was lost then.
+func (l *lease) before(ctx context.Context, c *conn) error {
+	sets, err := c.query(ctx, l.fields().fill(`SELECT h.outcome FROM {history} h WHERE h.job_name = {key} AND h.token = {token}`))
+	if err == nil && !backends.Outcome(sets.only().str(0)).Released() {
+		return backends.ErrLost
+	}
+	return err
+}
+
+func (l *lease) release(end backends.End, record string) string {
 	f := l.fields()
 	for k, v := range recordFields(backends.Record{Outcome: end.Outcome, ExitCode: end.ExitCode, Duration: &end.Duration,
 		Reason: end.Reason}, "") {
@@ -75,22 +84,38 @@ func (l *lease) release(end backends.End) string {
 		}
 	}
 	f["limit"] = number(l.b.keep.Runs)
+	f["reset"] = ""
+	switch {
+	case end.Outcome == backends.Succeeded:
+		f["reset"] = ", starts = 0"
+	case end.Outcome == backends.NotStarted && l.run == "":
+		f["reset"] = ", starts = GREATEST(starts - 1, 0)"
+	}
 	return transaction(
-		f.fill(`SELECT k.token INTO @lr_token FROM {keys} k WHERE k.job_name = {key} FOR UPDATE`),
-		f.fill(recordRelease),
+		f.fill(`SELECT k.run_seq + 1 INTO @lr_seq FROM {keys} k WHERE k.job_name = {key} FOR UPDATE`),
+		f.fill(record),
 		`SET @lr_go = ROW_COUNT() > 0`,
 		l.free(f, end.Outcome),
+		f.fill(`UPDATE {keys} SET run_seq = @lr_seq{reset} WHERE job_name = {key} AND @lr_go`),
 		f.fill(l.count(end.Outcome)),
 		l.prune(f),
-		f.fill(`SELECT @lr_go, (SELECT h.outcome FROM {history} h WHERE h.job_name = {key} AND h.token = {token})`),
+		`SELECT @lr_go`,
 	)
 }
 
-const recordRelease = `INSERT INTO {history} ` + historyColumns + `
-SELECT l.job_name, 0, COALESCE((SELECT MAX(h.seq) FROM {history} h WHERE h.job_name = {key} AND h.kind = 0), 0) + 1,
-  l.token, l.run_id, l.attempt_count, l.holder, l.host, l.pid, l.slot, {outcome}, {reason}, {code},
+// quickRecord takes its number from the key's row and so need not look into the history. wholeRecord does, and completes
+// a record that is there.
+const (
+	quickRecord = `INSERT INTO {history} ` + historyColumns + `
+SELECT {key}, 0, @lr_seq` + releasedColumns
+
+	wholeRecord = `SET @lr_seq = (SELECT COALESCE(MAX(h.seq), 0) + 1 FROM {history} h WHERE h.job_name = {key} AND h.kind = 0);
+` + quickRecord + complete
+
+	releasedColumns = `, l.token, l.run_id, l.attempt_count, l.holder, l.host, l.pid, l.slot, {outcome}, {reason}, {code},
   l.acquire_time, {now}, l.waited_us, {duration}, ''
-FROM {leases} l WHERE ` + mine + ` AND {live}` + complete
+FROM {leases} l WHERE ` + mine + ` AND {live}`
+)
 
 // free ends the lease: it deletes the row, or leaves it to the minimum hold.
 func (l *lease) free(f statement, o backends.Outcome) string {
@@ -102,20 +127,17 @@ func (l *lease) free(f statement, o backends.Outcome) string {
 		";\n" + gone + f.fill(` AND hold_time <= {now}`)
 }
 
-// count keeps the attempts and the done-mark.
+// count keeps the run id's attempts and done-mark.
 func (l *lease) count(o backends.Outcome) string {
-	const starts = `UPDATE {keys} SET starts = {starts} WHERE job_name = {key} AND @lr_go`
-	const runs = `UPDATE {runs} SET {run_set} WHERE job_name = {key} AND run_id = {run} AND @lr_go`
-	zero := statement{"starts": "0"}.fill(starts)
+	const runs = `UPDATE {runs} SET `
+	const which = ` WHERE job_name = {key} AND run_id = {run} AND @lr_go`
 	switch {
-	case o == backends.Succeeded && l.run == "":
-		return zero
+	case l.run == "":
+		return ""
 	case o == backends.Succeeded:
-		return zero + ";\n" + statement{"run_set": "done_time = {now}, used_time = {now}"}.fill(runs)
-	case o == backends.NotStarted && l.run == "":
-		return statement{"starts": "GREATEST(starts - 1, 0)"}.fill(starts)
+		return runs + `done_time = {now}, used_time = {now}` + which
 	case o == backends.NotStarted:
-		return statement{"run_set": "attempts = GREATEST(attempts - 1, 0)"}.fill(runs)
+		return runs + `attempts = GREATEST(attempts - 1, 0)` + which
 	}
 	return ""
 }
@@ -135,7 +157,7 @@ func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
 	f["owner"], f["run"] = text(r.Owner), text(r.RunID)
 	const own = ` l.job_name = {key} AND l.instance_id = {owner} AND l.released = 0`
 	undo := transaction(
-		f.fill(`SELECT k.token INTO @lr_token FROM {keys} k WHERE k.job_name = {key} FOR UPDATE`),
+		f.fill(lockKey),
 		f.fill(`SET @lr_run = (SELECT l.run_id FROM {leases} l WHERE`+own+` LIMIT 1)`),
 		f.fill(`UPDATE {keys} SET starts = GREATEST(starts - 1, 0) WHERE job_name = {key} AND @lr_run = ''`),
 		f.fill(`UPDATE {runs} SET attempts = GREATEST(attempts - 1, 0) WHERE job_name = {key} AND run_id = {run} AND @lr_run <> ''`),
@@ -168,7 +190,7 @@ func (b *backend) Attach(ctx context.Context, key string, token int64) (backends
 		}
 		own := answerLease{slot: int(r.num(0)), token: token, attempt: int(r.num(2)), takeover: r.num(5) != 0}
 		own.acquired, err = r.time(3)
-		found.owner, found.run, found.hold, found.grant = r.str(1), r.str(6), r.num(7) != 0, own.grant(duration(r.num(4)))
+		found.owner, found.run, found.hold, found.grant = r.str(1), r.str(6), r.num(7) != 0, *own.grant(duration(r.num(4)))
 		return err
 	})
 	if err != nil {

@@ -42,11 +42,12 @@ func (t tables) breakText(key string, token int64, by string, keep backends.Keep
 		f["before"] += f.fill(` AND l2.token = {token}`)
 	}
 	return transaction(
-		f.fill(`SELECT k.token INTO @lr_token FROM {keys} k WHERE k.job_name = {key} FOR UPDATE`),
+		f.fill(lockKey),
 		`SET @lr_now = UTC_TIMESTAMP(6)`,
 		f.fill(stateSelect+` FROM {keys} k JOIN {leases} l ON {which} WHERE k.job_name = {key} ORDER BY l.slot FOR UPDATE`),
 		f.fill(unlocked),
 		f.fill(`DELETE l FROM {leases} l WHERE {which}`),
+		f.fill(numberRuns),
 		f.fill(prune),
 	)
 }

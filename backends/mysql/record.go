@@ -38,6 +38,10 @@ ON DUPLICATE KEY UPDATE
 SELECT {key}, {kind}, ` + nextSeq + `, {token}, {run}, {attempt}, {holder}, {host}, {pid}, {slot}, {outcome}, {reason}, {code},
   {start}, {end}, {waited}, {duration}, {backend} FROM {keys} k WHERE k.job_name = {key}` + complete
 
+	// numberRuns lets the key's row know the last number that was given to a run.
+	numberRuns = `UPDATE {keys} SET run_seq = GREATEST(run_seq,
+  COALESCE((SELECT MAX(h.seq) FROM {history} h WHERE h.job_name = {key} AND h.kind = 0), 0)) WHERE job_name = {key}`
+
 	// prune deletes what is too much of one key and kind: one range at the left edge of the primary key.
 	prune = `SET @lr_cut = (SELECT MAX(h.seq) FROM {history} h WHERE h.job_name = {key} AND h.kind = {kind}) - {limit};
 DELETE FROM {history} WHERE job_name = {key} AND kind = {kind} AND seq <= @lr_cut`
@@ -75,7 +79,7 @@ func (t tables) record(r backends.Record, keep backends.Keep, name string) strin
 	if r.Token != 0 {
 		base = f.fill(bury + ` WHERE l.job_name = {key} AND l.token = {token} AND ` + unrecorded)
 	}
-	return transaction(f.fill(makeKey), base, f.fill(insertRecord), f.fill(prune))
+	return transaction(f.fill(makeKey), base, f.fill(insertRecord), f.fill(numberRuns), f.fill(prune))
 }
 
 // cleanEvery is how many writes there are, on average, to one that deletes what is too old, of whatever key; it deletes

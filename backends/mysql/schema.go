@@ -59,6 +59,7 @@ var ddl = []string{
   job_name VARBINARY(255) NOT NULL,
   token BIGINT NOT NULL DEFAULT 0,
   starts INT NOT NULL DEFAULT 0,
+  run_seq BIGINT NOT NULL DEFAULT 0,
   pause_by VARCHAR(255) CHARACTER SET utf8mb4 NULL,
   pause_reason VARCHAR(1024) CHARACTER SET utf8mb4 NULL,
   pause_time DATETIME(6) NULL,

@@ -96,8 +96,9 @@ func deadProcess(pid int) bool { return startOf(pid) == "" }
 func TestMinderKeepsTheLeaseAsLongAsTheScriptLives(t *testing.T) {
 	t.Parallel()
 	b := newShellBench(t)
-	// That the substitution returns shows that the minder keeps no descriptor of it, stderr included.
-	cmd := b.script(t, `token=$("$lockrun" acquire --key k --ttl 600ms --while-pid $$ 2>&1); echo "$token" >tmp; mv tmp token; exec sleep 1000`)
+	// That the substitution returns shows that the minder keeps no descriptor of it, neither stderr nor one that the script
+	// has besides.
+	cmd := b.script(t, `token=$("$lockrun" acquire --key k --ttl 600ms --while-pid $$ 2>&1 9>&1); echo "$token" >tmp; mv tmp token; exec sleep 1000`)
 	start(t, cmd)
 	eventually(t, "token", func() bool { _, err := os.Stat(filepath.Join(b.dir, "token")); return err == nil })
 	var s backends.State
@@ -126,7 +127,7 @@ func checkMinder(t *testing.T, pid int) {
 	if sid, _, err := syscall.Syscall(syscall.SYS_GETSID, uintptr(pid), 0, 0); int(sid) != pid || err != 0 {
 		t.Errorf("its session is %d, not %d: %v", sid, pid, err)
 	}
-	for fd := range 3 {
+	for _, fd := range []int{0, 1, 2} {
 		if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd)); to != os.DevNull || err != nil {
 			t.Errorf("descriptor %d is %s, %v", fd, to, err)
 		}

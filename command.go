@@ -41,7 +41,9 @@ func commands() []*command {
 		{name: "acquire", bit: vAcquire, do: doAcquire,
 			help: "take the lease for a shell script, and print its token",
 			long: "With --while-pid $$ a background process renews the lease for as long as the script lives. Without it the lease ends after\n" +
-				"its TTL unless the script renews it. A script ends it by: lockrun release --key KEY --token TOKEN"},
+				"its TTL unless the script renews it. A script ends it by: lockrun release --key KEY --token TOKEN\n" +
+				"Nobody stops the script when the lease is lost: have it ask by lockrun renew, which then exits 79, before what must not\n" +
+				"happen twice."},
 		{name: "renew", bit: vRenew, do: doRenew,
 			help: "make the lease of this token last its TTL from now on",
 			long: "Without --ttl it lasts as long as it was granted for. Exits 79 where the lease is not (any longer) that token's."},

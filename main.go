@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -44,7 +45,7 @@ func main() {
 // dispatch carries out one command line, without the program's name, and returns the exit code.
 func dispatch(argv []string, std IO, open opener) (code int) {
 	var cfg *Config
-	u := newUI(nil, std.Err)
+	u := newUI(&Config{LogFormat: earlyFormat(argv, std.Env)}, std.Err)
 	defer func() { u.flush() }()
 	defer func() {
 		if r := recover(); r != nil {
@@ -78,6 +79,22 @@ func dispatch(argv []string, std IO, open opener) (code int) {
 		u.warn("%s", text)
 	}
 	return w.verb.do(&call{cfg: cfg, io: std, ui: u, open: open})
+}
+
+// earlyFormat is the form of messages as far as it can be known of a command line that may turn out to be none.
+func earlyFormat(argv, env []string) string {
+	format := newEnviron(env)["LOCKRUN_LOG_FORMAT"]
+	for i, word := range argv {
+		switch {
+		case word == "--":
+			return format
+		case word == "--log-format" && i+1 < len(argv):
+			format = argv[i+1]
+		case strings.HasPrefix(word, "--log-format="):
+			format = strings.TrimPrefix(word, "--log-format=")
+		}
+	}
+	return format
 }
 
 // tellProblems says everything that is wrong, a line each, and gives the code: a wrong command line comes before a wrong

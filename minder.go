@@ -113,6 +113,7 @@ func forkMinder(c *call, script pidWatch) (orderPipe, answers *os.File, err erro
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err == nil {
 		defer null.Close()
+		keepToOurselves()
 		var p *os.Process
 		p, err = os.StartProcess(ownProgram(), []string{minderName, c.cfg.Key}, &os.ProcAttr{
 			Env: c.io.Env, Sys: &syscall.SysProcAttr{Setsid: true},
@@ -128,6 +129,20 @@ func forkMinder(c *call, script pidWatch) (orderPipe, answers *os.File, err erro
 		answers.Close()
 	}
 	return orderPipe, answers, err
+}
+
+// keepToOurselves sees to it that the minder gets no descriptor that the script happens to have open: a lock file or a
+// pipe would be held by the background process, unseen, for as long as it lives.
+func keepToOurselves() {
+	open, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		return // a system without it; the script's descriptors are then passed on, as by any other program
+	}
+	for _, e := range open {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
 }
 
 // ownProgram is this program, also where its file has been replaced since the start.

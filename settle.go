@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/lockrun/lockrun/backends"
 )
 
 // environ holds the variables that lockrun itself looks at.
@@ -117,7 +120,7 @@ func (s *settler) settings(o *option) []setting {
 	if v := s.flags[o.id()]; len(v) > 0 {
 		out = append(out, setting{values: v, from: o.flag(), level: fromFlag})
 	}
-	if v := s.env[o.variable()]; o.env && v != "" && !(o.outer && s.env["LOCKRUN_OWNER"] != "") {
+	if v := s.env[o.variable()]; o.env && v != "" && s.verb.is(vStore) && !(o.outer && s.env["LOCKRUN_OWNER"] != "") {
 		out = append(out, setting{values: o.fromVariable(v), from: o.variable(), level: fromEnv})
 	}
 	for _, f := range s.files {
@@ -240,6 +243,11 @@ func (s *settler) hostname() string {
 	if name == "" {
 		name = "unknown"
 	}
-	name = strings.ToValidUTF8(name, "?")
-	return name[:min(len(name), 255)]
+	name = strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, name)
+	return strings.ToValidUTF8(name[:min(len(name), backends.MaxHolder)], "")
 }

@@ -295,7 +295,7 @@ func TestHelpNeedsNothingElse(t *testing.T) {
 	if got := invoke(t, untouched(t), []string{"LOCKRUN_CONFIG=/nonexistent"}, "unlock", "--help"); got.code != 0 || got.err != "" || !strings.Contains(got.out, "--token N") {
 		t.Errorf("%+v", got)
 	}
-	if got := invoke(t, untouched(t), []string{"LOCKRUN_CONFIG=/nonexistent"}, "version"); got.code != 0 || got.err != "" {
+	if got := invoke(t, untouched(t), []string{"LOCKRUN_CONFIG=/nonexistent", "LOCKRUN_QUIET=maybe"}, "version"); got.code != 0 || got.err != "" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -91,6 +91,25 @@ func TestJSONLines(t *testing.T) {
 	}
 }
 
+func TestJSONAlsoBeforeTheCommandLineIsUnderstood(t *testing.T) {
+	for _, c := range []struct {
+		argv []string
+		env  string
+		json bool
+	}{
+		{[]string{"--nonsense"}, "LOCKRUN_LOG_FORMAT=json", true},
+		{[]string{"--log-format", "json", "--nonsense"}, "", true},
+		{[]string{"--nonsense", "--log-format=json"}, "", true},
+		{[]string{"--nonsense", "--", "--log-format=json"}, "", false},
+		{[]string{"--log-format=text", "--nonsense"}, "LOCKRUN_LOG_FORMAT=json", false},
+	} {
+		got := invoke(t, untouched(t), []string{c.env}, c.argv...)
+		if got.code != codeUsage || strings.HasPrefix(got.err, "{") != c.json {
+			t.Errorf("%q: %+v", c.argv, got)
+		}
+	}
+}
+
 func TestWordsOfOthersCannotBeginALine(t *testing.T) {
 	evil := "x\nlockrun: all is well\r\x1b[2J\u2028\u202e\xff\x00 ключ"
 	got := heard(t, nil, func(u *ui) { u.err("held by %s", evil) })

@@ -26,7 +26,7 @@ comma := ,
 space := $(subst ,, )
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
-.PHONY: build static-pure install test lint needs fmt vet staticcheck tidy vulncheck race purego cross bench clean help
+.PHONY: build static-pure install test lint needs fmt vet staticcheck tidy vulncheck race purego cross bench bench-servers clean help
 
 build: ## lockrun for this machine, static where possible
 	$(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS) $(STATIC)' -o lockrun .
@@ -72,6 +72,9 @@ cross: # other systems compile; Windows is refused by name
 
 bench: build ## ratios against flock, as bench/README.md tells them
 	$(GO) run ./bench -lockrun ./lockrun
+
+bench-servers: build ## the same on real Redis and MariaDB servers, beside what these can do at all
+	$(GO) run -tags '$(TAGS)' ./bench/servers -lockrun ./lockrun -tags '$(TAGS)' -ldflags '$(LDFLAGS) $(STATIC)'
 
 clean:
 	rm -rf lockrun dist bench/out

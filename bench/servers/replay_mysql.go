@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/lockrun/lockrun/internal/testserver"
+)
+
+// mysqlReplay repeats statements over bare connections of the driver. mariadb-slap, written in C, would send the same
+// statement on all connections, so that they would wait for one row's lock, which contenders on distinct keys do not.
+type mysqlReplay struct {
+	s      *stage
+	server *testserver.MariaDB
+}
+
+// comQuery is the first byte of a packet that carries a statement, after four bytes of length and number.
+const comQuery = 3
+
+// find takes the text of the last statement.
+func (m *mysqlReplay) find(recorded [][]byte) []byte {
+	for i := len(recorded) - 1; i >= 0; i-- {
+		if r := recorded[i]; len(r) > 5 && r[4] == comQuery {
+			return r[5:]
+		}
+	}
+	must(fmt.Errorf("no statement in %q: %w", recorded, errNoMeasure))
+	return nil
+}
+
+func (m *mysqlReplay) keepOn(requests [][]byte, span time.Duration) float64 {
+	conns := m.connect(len(requests))
+	defer closeAll(conns)
+	return keepOn(len(conns), span, func(i int) error {
+		_, err := conns[i].ExecContext(context.Background(), string(requests[i]))
+		return err
+	})
+}
+
+func (m *mysqlReplay) atOnce(request []byte, n int) time.Duration {
+	conns := m.connect(n)
+	defer closeAll(conns)
+	errs := make([]error, n)
+	took := atOnce(n, func(i int) { _, errs[i] = conns[i].ExecContext(context.Background(), string(request)) })
+	for _, err := range errs {
+		must(err)
+	}
+	return took
+}
+
+// connect opens n connections, over TCP as lockrun's are.
+func (m *mysqlReplay) connect(n int) []*sql.Conn {
+	c := mysql.NewConfig()
+	c.User, c.Net, c.Addr, c.DBName, c.MultiStatements = "root", "tcp", m.server.Addr(), testserver.Database, true
+	connector, err := mysql.NewConnector(c)
+	must(err)
+	db := sql.OpenDB(connector)
+	m.s.Cleanup(func() { db.Close() })
+	conns := make([]*sql.Conn, n)
+	for i := range conns {
+		conns[i], err = db.Conn(context.Background())
+		must(err)
+	}
+	return conns
+}
+
+// closeAll ends the connections rather than giving them back to their pool.
+func closeAll(conns []*sql.Conn) {
+	for _, c := range conns {
+		_ = c.Raw(func(any) error { return sql.ErrConnDone })
+		c.Close()
+	}
+}

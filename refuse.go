@@ -55,8 +55,6 @@ func (r *runner) acquire() (granted, syscall.Signal, error) {
 // openAndAcquire is the part of acquire that talks to the backend. It may still run when a signal has ended the wait,
 // and therefore shares nothing with it but its answer.
 func (r *runner) openAndAcquire(ctx, patience context.Context) (a answer) {
-	start := bootNow()
-	defer func() { a.waited = bootNow() - start }()
 	req := r.req
 	if a.b, a.err = r.opened(ctx); a.err != nil {
 		return a
@@ -68,6 +66,7 @@ func (r *runner) openAndAcquire(ctx, patience context.Context) (a answer) {
 	q := &acquirer{b: a.b, req: req, wait: r.cfg.Wait, timeout: r.cfg.BackendTimeout, now: bootNow,
 		waiting: func(h *backends.HeldError) { r.ui.notice("waiting: %v", h) }}
 	a.g, a.err = q.acquire(ctx, patience)
+	a.waited = q.req.Waited
 	return a
 }
 

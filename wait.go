@@ -38,8 +38,10 @@ func (a *acquirer) acquire(ctx, patience context.Context) (granted, error) {
 	start := a.now()
 	told := false
 	for back := (backoff{first: 25 * time.Millisecond, most: time.Second}); ; {
-		a.req.Waited = a.now() - start
-		a.req.Last = a.wait != WaitForever && a.req.Waited >= a.wait
+		if told {
+			a.req.Waited = a.now() - start
+		}
+		a.req.Last = a.wait != WaitForever && a.now()-start >= a.wait
 		g, err := a.ask(ctx, patience)
 		var held *backends.HeldError
 		if !errors.As(err, &held) || a.req.Last || patience.Err() != nil {
@@ -47,8 +49,8 @@ func (a *acquirer) acquire(ctx, patience context.Context) (granted, error) {
 		}
 		if !told && a.waiting != nil {
 			a.waiting(held)
-			told = true
 		}
+		told = true
 		a.pause(patience, start, back.next())
 	}
 }

@@ -76,6 +76,12 @@ func (d dump) paused() bool {
 	return d.pause != nil && (d.pause.until.IsZero() || d.now.Before(d.pause.until))
 }
 
+// without leaves the rows of an owner out.
+func (d dump) without(owner string) dump {
+	d.rows = slices.DeleteFunc(slices.Clone(d.rows), func(r row) bool { return r.owner == owner })
+	return d
+}
+
 // taken are the rows that are taken, by slot.
 func (d dump) taken() (all []row) {
 	for _, r := range d.rows {
@@ -117,7 +123,7 @@ func parseDump(key string, now time.Time, fields map[string]string) (dump, error
 func parseRow(slot int, text string) (row, bool) {
 	head, tail, ok := strings.Cut(text, "\n")
 	f := strings.Fields(head)
-	if !ok || len(f) != 8 {
+	if !ok || len(f) != 9 {
 		return row{}, false
 	}
 	r := row{slot: slot, owner: f[0], state: f[3], acquired: micros(f[4]), renewed: micros(f[5]), expires: micros(f[6]), hold: micros(f[7])}

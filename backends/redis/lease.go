@@ -16,7 +16,7 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	a, err := b.node.acquire(ctx, r, -1)
+	a, err := b.node.acquire(ctx, r, -1, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func heldByPause(key string, p *pauseRow, now time.Time) *backends.HeldError {
 }
 
 func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
-	return b.node.abandon(ctx, r)
+	return b.node.abandon(ctx, r, anyRound)
 }
 
 func (b *backend) Attach(ctx context.Context, key string, token int64) (backends.Lease, error) {

@@ -15,29 +15,45 @@ type granted struct {
 	slot     int
 	attempt  int
 	takeover bool
+	sure     bool  // a quorum has agreed on the token
+	by       int64 // the token that the count of attempts before this one comes from
 }
 
 // answer is one of the three that lua/acquire.lua gives.
 type answer struct {
 	granted *granted
 	doneAt  time.Time // where the run id has succeeded
-	dump    dump      // where the key is taken or paused
+	dump    dump      // where the key is taken or paused; of a quorum's server also with a grant, as it was before
 }
 
-func (n *node) acquire(ctx context.Context, r backends.Request, want int) (answer, error) {
+// acquire asks for any slot, or for one that a quorum wants. round is 0 but for a quorum: of two requests of one owner the
+// later one counts, in whatever order they arrive.
+func (n *node) acquire(ctx context.Context, r backends.Request, want int, round int64) (answer, error) {
+	state := "L"
+	if round != 0 {
+		state = "P"
+	}
 	k := n.c.names(r.Key)
 	v, err := n.script(ctx, "acquire", r.Key, scripts.acquire, n.c.replicas,
 		[]string{k.lease, k.runs, k.skips, k.done, k.tries, k.index, k.waiters},
 		r.Owner, length(r.TTL), length(r.HoldAtLeast), r.RunID, r.Slots, want, flag(r.Last), flag(r.Waited > 0), whoOf(r).text(), r.Key,
-		n.c.keep.Runs, length(n.c.keep.Age), length(n.c.keep.DoneAge))
+		n.c.keep.Runs, length(n.c.keep.Age), length(n.c.keep.DoneAge), round, state)
 	if err != nil {
 		return answer{}, err
 	}
 	switch {
-	case v[0] == "granted" && len(v) == 7:
+	case v[0] == "granted" && len(v) >= 8:
 		g := &granted{now: micros(text(v[1])), token: number(v[2]), slot: int(number(v[3])), attempt: int(number(v[4])),
-			at: micros(text(v[5])), takeover: number(v[6]) != 0}
-		return answer{granted: g}, nil
+			at: micros(text(v[5])), takeover: number(v[6]) != 0, sure: v[7] != "P"}
+		a := answer{granted: g}
+		if len(v) == 10 {
+			g.by = number(v[8])
+			var err error
+			if a.dump, err = parseDump(r.Key, g.now, fields(v[9])); err != nil {
+				return answer{}, n.c.explain("acquire", n.name, err)
+			}
+		}
+		return a, nil
 	case v[0] == "done" && len(v) == 3:
 		return answer{doneAt: micros(text(v[2]))}, nil
 	case v[0] == "held" && len(v) == 3:
@@ -123,9 +139,13 @@ func (n *node) release(ctx context.Context, e ending, end backends.End) (bool, e
 	return n.ok("release", v, err)
 }
 
-func (n *node) abandon(ctx context.Context, r backends.Request) error {
+// anyRound is greater than every round.
+const anyRound = 1 << 53
+
+// abandon gives back what a round up to this one has taken.
+func (n *node) abandon(ctx context.Context, r backends.Request, round int64) error {
 	k := n.c.names(r.Key)
-	v, err := n.script(ctx, "give back", r.Key, scripts.abandon, 0, []string{k.lease, k.tries, k.waiters, k.wake}, r.Owner, r.RunID)
+	v, err := n.script(ctx, "give back", r.Key, scripts.abandon, 0, []string{k.lease, k.tries, k.waiters, k.wake}, r.Owner, r.RunID, round)
 	_, err = n.ok("give back", v, err)
 	return err
 }
@@ -188,7 +208,7 @@ func (n *node) resume(ctx context.Context, key string) (bool, error) {
 // confirm writes the token and the attempt that a quorum has agreed on.
 func (n *node) confirm(ctx context.Context, r backends.Request, g granted) error {
 	k := n.c.names(r.Key)
-	v, err := n.script(ctx, "acquire", r.Key, scripts.confirm, 0, []string{k.lease, k.tries}, r.Owner, g.token, g.attempt, r.RunID)
+	v, err := n.script(ctx, "acquire", r.Key, scripts.confirm, 0, []string{k.lease, k.tries}, r.Owner, g.token, g.attempt, r.RunID, stamp(g.at))
 	_, err = n.ok("acquire", v, err)
 	return err
 }
@@ -198,8 +218,8 @@ func (n *node) restore(ctx context.Context, l *quorumLease, ttl time.Duration) e
 	k := n.c.names(l.r.Key)
 	age := time.Since(l.since)
 	v, err := n.script(ctx, "renew", l.r.Key, scripts.restore, 0, []string{k.lease, k.runs, k.index},
-		l.r.Owner, l.g.Token, l.g.Slot, l.g.Attempt, length(ttl), length(max(0, l.r.HoldAtLeast-age)), length(age), l.r.Slots,
-		whoOf(l.r).text(), l.r.Key, n.c.keep.Runs, length(n.c.keep.Age))
+		l.r.Owner, l.g.Token, l.g.Slot, l.g.Attempt, length(ttl), length(max(0, l.r.HoldAtLeast-age)), stamp(l.g.AcquiredAt), l.r.Slots,
+		whoOf(l.r).text(), l.r.Key, n.c.keep.Runs, length(n.c.keep.Age), l.round)
 	_, err = n.ok("renew", v, err)
 	return err
 }

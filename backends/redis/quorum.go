@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -31,7 +32,9 @@ type quorum struct {
 	c     *config
 	nodes []*node
 	need  int // more than half
-	bg    background
+	// rounds numbers what this process asks for. It begins at the time, for an owner that outlives a process.
+	rounds atomic.Int64
+	bg     background
 }
 
 var (
@@ -45,6 +48,7 @@ func newQuorum(c *config) *quorum {
 	for _, addr := range c.addrs {
 		q.nodes = append(q.nodes, &node{c: c, name: c.name, route: fixed{c.server(addr)}})
 	}
+	q.rounds.Store(time.Now().UnixMicro())
 	return q
 }
 
@@ -77,12 +81,15 @@ func good[T any](all []reply[T]) (list []reply[T]) {
 	return list
 }
 
-// poll asks all servers at once and returns when decided says so, when all have answered, or a moment after more than
-// half have: one dead server costs less than its timeout. Servers that have not answered by then get a moment more, and
+// poll asks all servers at once and returns when all have answered, a moment after decided says so, or a longer moment
+// after more than half have answered: one dead server costs less than its timeout. Servers that have not answered by then get a moment more, and
 // late is told of what they say. When ctx ends, everything does.
 func poll[T any](ctx context.Context, q *quorum, ask func(context.Context, *node) (T, error),
 	decided func([]reply[T]) bool, late func(context.Context, reply[T]),
 ) []reply[T] {
+	if ctx.Err() != nil {
+		return refusedAll[T](ctx, q)
+	}
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	if t, ok := ctx.Deadline(); ok {
 		work, cancel = context.WithDeadline(context.WithoutCancel(ctx), t)
@@ -101,16 +108,23 @@ func poll[T any](ctx context.Context, q *quorum, ask func(context.Context, *node
 		}()
 	}
 	var all []reply[T]
-	var enough <-chan time.Time
+	var enough, done <-chan time.Time
 collect:
-	for len(all) < len(q.nodes) && !decided(all) {
+	for len(all) < len(q.nodes) {
 		select {
 		case r := <-ch:
 			all = append(all, r)
+			took := time.Since(start)
 			if enough == nil && len(good(all)) >= q.need {
-				enough = time.After(2*time.Since(start) + 50*time.Millisecond)
+				enough = time.After(2*took + 50*time.Millisecond)
+			}
+			if done == nil && decided(all) {
+				// Servers that are well keep in step if they are given the moment that they need.
+				done = time.After(min(max(took, 5*time.Millisecond), 50*time.Millisecond))
 			}
 		case <-enough:
+			break collect
+		case <-done:
 			break collect
 		}
 	}
@@ -129,6 +143,15 @@ collect:
 		}
 		cancel()
 	})
+	return all
+}
+
+// refusedAll stands for the answers where there was no time to ask.
+func refusedAll[T any](ctx context.Context, q *quorum) (all []reply[T]) {
+	err := q.c.explain("ask", q.c.name, &phaseError{"ask", "the servers", ctx.Err()})
+	for _, n := range q.nodes {
+		all = append(all, reply[T]{node: n, err: err})
+	}
 	return all
 }
 
@@ -201,7 +224,7 @@ func (q *quorum) none(op string, errs []error) error {
 	if len(words) > 0 {
 		text += ": " + strings.Join(words, ", and ")
 	}
-	return &backends.Error{Op: op, Backend: q.c.name, Err: errors.New(text), Remedy: remedy, Permanent: permanent > q.spare()}
+	return &backends.Error{Op: op, Backend: q.c.name, Err: &cause{text, errors.Join(errs...)}, Remedy: remedy, Permanent: permanent > q.spare()}
 }
 
 func (q *quorum) Pause(ctx context.Context, key string, p backends.Pause) error {
@@ -228,7 +251,7 @@ func (q *quorum) Record(ctx context.Context, r backends.Record) error {
 }
 
 func (q *quorum) Abandon(ctx context.Context, r backends.Request) error {
-	return q.majority(ctx, "give back", func(ctx context.Context, n *node) error { return n.abandon(ctx, r) })
+	return q.majority(ctx, "give back", func(ctx context.Context, n *node) error { return n.abandon(ctx, r, anyRound) })
 }
 
 // Now is the clock in the middle of those that answered.

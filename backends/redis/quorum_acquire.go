@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +20,11 @@ func (q *quorum) Acquire(ctx context.Context, r backends.Request) (backends.Leas
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := q.c.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, q.c.timeout)
 	defer cancel()
+	if ctx.Err() != nil {
+		return nil, q.none("acquire", []error{q.c.explain("acquire", q.c.name, &phaseError{"ask", "the servers", ctx.Err()})})
+	}
 	last := r.Last
 	r.Last = false // a server that refuses is not the quorum yet
 	want := -1
@@ -55,17 +59,17 @@ func (q *quorum) recordRefusal(ctx context.Context, r backends.Request, err erro
 
 // round asks once. What it does not return as a lease it has given back.
 func (q *quorum) round(ctx context.Context, r backends.Request, want int) (backends.Lease, error) {
-	start := time.Now()
+	start, number := time.Now(), q.rounds.Add(1)
 	var l *quorumLease
 	var settled sync.WaitGroup // until it is known what becomes of a grant that comes late
 	settled.Add(1)
-	all := poll(ctx, q, func(ctx context.Context, n *node) (answer, error) { return n.acquire(ctx, r, want) },
+	all := poll(ctx, q, func(ctx context.Context, n *node) (answer, error) { return n.acquire(ctx, r, want, number) },
 		func(all []reply[answer]) bool { return q.judge(all, r).final },
 		func(ctx context.Context, late reply[answer]) {
 			settled.Wait()
 			switch {
 			case l == nil:
-				_ = late.node.abandon(ctx, r)
+				_ = late.node.abandon(ctx, r, number)
 			case late.err == nil && late.v.granted != nil:
 				_ = l.adopt(ctx, late)
 			}
@@ -73,17 +77,17 @@ func (q *quorum) round(ctx context.Context, r backends.Request, want int) (backe
 	defer settled.Done()
 	v := q.judge(all, r)
 	if v.slot < 0 {
-		q.undo(ctx, r, all, -1)
+		q.undo(ctx, r, number, all, -1)
 		return nil, v.err
 	}
-	q.undo(ctx, r, all, v.slot)
-	granted := &quorumLease{q: q, r: r, since: start, g: v.grant(r)}
+	q.undo(ctx, r, number, all, v.slot)
+	granted := &quorumLease{q: q, r: r, since: start, round: number, g: v.grant(r)}
 	err := q.majority(ctx, "acquire", func(ctx context.Context, n *node) error { return n.confirm(ctx, r, granted.asGranted()) })
 	if took := time.Since(start); err == nil && took >= r.TTL-granted.g.Drift {
 		err = q.none("acquire", []error{&backends.Error{Err: errors.New("the servers took longer than the lease lasts")}})
 	}
 	if err != nil {
-		q.undo(ctx, r, all, -1)
+		q.undo(ctx, r, number, all, -1)
 		return nil, err
 	}
 	l = granted
@@ -91,19 +95,19 @@ func (q *quorum) round(ctx context.Context, r backends.Request, want int) (backe
 }
 
 // undo gives back at once what the servers have granted, all but one slot. It waits only for servers that have answered;
-// the reply of another may be lost and the lease be there.
-func (q *quorum) undo(ctx context.Context, r backends.Request, all []reply[answer], keep int) {
+// the reply of another may be lost and the lease be there. Once ctx has ended that is left to Abandon.
+func (q *quorum) undo(ctx context.Context, r backends.Request, round int64, all []reply[answer], keep int) {
 	var wg sync.WaitGroup
 	for _, a := range all {
 		has := a.err == nil && a.v.granted != nil && a.v.granted.slot != keep
-		if !has && (a.err == nil || keep >= 0) {
+		if !has && (a.err == nil || keep >= 0 || ctx.Err() != nil) {
 			continue
 		}
 		if has {
 			wg.Add(1)
 		}
 		q.bg.do(ctx, courtesy, func(ctx context.Context) {
-			_ = a.node.abandon(ctx, r)
+			_ = a.node.abandon(ctx, r, round)
 			if has {
 				wg.Done()
 			}
@@ -131,9 +135,8 @@ func (q *quorum) judge(all []reply[answer], r backends.Request) verdict {
 			return verdict{final: true, slot: -1, err: &backends.DoneError{Key: r.Key, RunID: r.RunID, At: a.v.doneAt}}
 		case a.v.granted != nil:
 			bySlot[a.v.granted.slot] = append(bySlot[a.v.granted.slot], *a.v.granted)
-		default:
-			dumps = append(dumps, a.v.dump)
 		}
+		dumps = append(dumps, a.v.dump.without(r.Owner))
 	}
 	for slot, by := range bySlot {
 		if len(by) >= q.need {
@@ -152,12 +155,32 @@ func (q *quorum) judge(all []reply[answer], r backends.Request) verdict {
 // grant is what the grants of a majority come to.
 func (v verdict) grant(r backends.Request) backends.Grant {
 	g := backends.Grant{Slot: v.slot, TTL: r.TTL, Drift: drift(r.TTL)}
-	for _, by := range v.by {
+	by := v.by
+	if sure := slices.DeleteFunc(slices.Clone(by), func(g granted) bool { return !g.sure }); len(sure) > 0 {
+		by = sure // the reply to an earlier request was lost: what was agreed on then stays
+	}
+	for _, by := range by {
 		g.Takeover = g.Takeover || by.takeover
-		g.Attempt = max(g.Attempt, by.attempt)
 		if by.token > g.Token {
 			g.Token, g.AcquiredAt = by.token, by.at
 		}
 	}
+	g.Attempt = attemptOf(r, by)
 	return g
+}
+
+// attemptOf is the attempt that the servers come to. Of a run id the greatest count is right: it only falls where COMMAND
+// could not be started. Without one it also falls at a success, of which a server may not have heard; so the count that
+// comes from the latest lease is right, and of equals the lowest.
+func attemptOf(r backends.Request, by []granted) int {
+	best := by[0]
+	for _, g := range by[1:] {
+		switch {
+		case r.RunID != "" || g.sure:
+			best.attempt = max(best.attempt, g.attempt)
+		case g.by > best.by, g.by == best.by && g.attempt < best.attempt:
+			best = g
+		}
+	}
+	return best.attempt
 }

@@ -14,6 +14,7 @@ type quorumLease struct {
 	r     backends.Request
 	g     backends.Grant
 	since time.Time // when it was asked for, by this host
+	round int64
 
 	// mu orders what is written back to single servers with the release: a lease must not be restored after it.
 	mu    sync.Mutex
@@ -23,7 +24,7 @@ type quorumLease struct {
 func (l *quorumLease) Grant() backends.Grant { return l.g }
 
 func (l *quorumLease) asGranted() granted {
-	return granted{token: l.g.Token, attempt: l.g.Attempt, slot: l.g.Slot}
+	return granted{token: l.g.Token, attempt: l.g.Attempt, slot: l.g.Slot, at: l.g.AcquiredAt}
 }
 
 // adopt takes in a server that granted the lease late: in the same slot it is confirmed, in another it is given back.
@@ -31,7 +32,7 @@ func (l *quorumLease) adopt(ctx context.Context, late reply[answer]) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended || late.v.granted.slot != l.g.Slot {
-		return late.node.abandon(ctx, l.r)
+		return late.node.abandon(ctx, l.r, l.round)
 	}
 	return late.node.confirm(ctx, l.r, l.asGranted())
 }
@@ -93,13 +94,36 @@ func (l *quorumLease) Release(ctx context.Context, end backends.End) error {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
+	var mu sync.Mutex
+	var without []*node
 	yes, err := l.q.count(ctx, "release", func(ctx context.Context, n *node) (bool, error) {
-		return n.release(ctx, ending{l.r.Key, l.r.Owner, l.r.RunID, l.g.Token, l.g.Slot}, end)
+		had, err := n.release(ctx, ending{l.r.Key, l.r.Owner, l.r.RunID, l.g.Token, l.g.Slot}, end)
+		if err == nil && !had {
+			mu.Lock()
+			defer mu.Unlock()
+			without = append(without, n)
+		}
+		return had, err
 	})
-	if err == nil && yes < l.q.need {
-		err = backends.ErrLost
+	if err != nil {
+		return err
 	}
-	return err
+	if yes < l.q.need {
+		return backends.ErrLost
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, n := range without {
+		l.q.bg.do(ctx, courtesy, func(ctx context.Context) { _ = n.record(ctx, l.record(end), l.r.Owner[:16]) })
+	}
+	return nil
+}
+
+// record is the run record, for servers that did not have the lease and so cannot write it themselves.
+func (l *quorumLease) record(end backends.End) backends.Record {
+	return backends.Record{Key: l.r.Key, RunID: l.r.RunID, Attempt: l.g.Attempt, Holder: l.r.Holder, Host: l.r.Host, PID: l.r.PID,
+		Token: l.g.Token, Slot: &l.g.Slot, Outcome: end.Outcome, Reason: end.Reason, ExitCode: end.ExitCode, StartedAt: l.g.AcquiredAt,
+		Waited: l.r.Waited, Duration: &end.Duration}
 }
 
 // anySlots stands for the number of slots that a lease was asked with, where it is not known: the slot itself is.

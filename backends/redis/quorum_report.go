@@ -15,12 +15,13 @@ import (
 func (q *quorum) merge(key string, dumps []dump) dump {
 	m := dump{key: key}
 	var pauses []*pauseRow
+	var tokens []int64
 	byOwner := map[string][]row{}
 	for i, d := range dumps {
 		if i == 0 {
 			m.now = d.now
 		}
-		m.token = max(m.token, d.token)
+		tokens = append(tokens, d.token)
 		if d.waiters != nil && (m.waiters == nil || *d.waiters > *m.waiters) {
 			m.waiters = d.waiters
 		}
@@ -39,6 +40,9 @@ func (q *quorum) merge(key string, dumps []dump) dump {
 	slices.SortFunc(m.rows, func(a, b row) int { return cmp.Or(a.slot-b.slot, cmp.Compare(a.token, b.token)) })
 	if len(pauses) >= q.need {
 		m.pause = pauses[0]
+	}
+	if slices.Sort(tokens); len(tokens) >= q.need {
+		m.token = tokens[len(tokens)-q.need] // what was never confirmed was nobody's
 	}
 	return m
 }
@@ -153,7 +157,7 @@ func (q *quorum) Attach(ctx context.Context, key string, token int64) (backends.
 			if !l.hold.IsZero() {
 				r.HoldAtLeast = l.hold.Sub(l.acquired)
 			}
-			return &quorumLease{q: q, r: r, g: l.grant(), since: time.Now().Add(l.acquired.Sub(d.now))}, nil
+			return &quorumLease{q: q, r: r, g: l.grant(), since: time.Now().Add(l.acquired.Sub(d.now)), round: q.rounds.Add(1)}, nil
 		}
 	}
 	return nil, backends.ErrLost
@@ -206,8 +210,7 @@ func (q *quorum) History(ctx context.Context, query backends.Query) ([]backends.
 	return newest(q.unite(lists), query.Limit), nil
 }
 
-// unite keeps one of the copies of each run: the one that says most. A lease that only a minority had was nobody's, so
-// that it ran out there is not told.
+// unite keeps one of the copies of each run: the one that says most.
 func (q *quorum) unite(lists [][]stored) []stored {
 	type copies struct {
 		best stored
@@ -238,8 +241,9 @@ func (q *quorum) unite(lists [][]stored) []stored {
 		}
 	}
 	var all []stored
+	surplus := q.surplus(lists)
 	for _, c := range order {
-		if c.best.Outcome != backends.Crashed || c.n >= q.need {
+		if c.n >= q.need || !surplus(c.best) {
 			all = append(all, c.best)
 		}
 	}
@@ -257,4 +261,45 @@ func telling(o backends.Outcome) int {
 		return 0
 	}
 	return 1
+}
+
+// part is what is kept apart from the rest: the runs or the refusals of a key.
+type part struct {
+	key     string
+	refusal bool
+}
+
+func partOf(r stored) part { return part{r.Key, r.Outcome.Refusal()} }
+
+// extent is how much a server has of a part, and how far back.
+type extent struct {
+	n      int
+	oldest time.Time
+}
+
+// surplus tells the records that all but a few servers have trimmed. A server that was away for some runs has kept older
+// ones in their place: they are older than anything that a majority of servers has, whose lists are as long as any.
+func (q *quorum) surplus(lists [][]stored) func(stored) bool {
+	extents := make([]map[part]extent, len(lists))
+	longest := map[part]int{}
+	for i, list := range lists {
+		extents[i] = map[part]extent{}
+		for _, r := range list {
+			e := extents[i][partOf(r)]
+			if e.n++; e.oldest.IsZero() || r.EndedAt.Before(e.oldest) {
+				e.oldest = r.EndedAt
+			}
+			extents[i][partOf(r)] = e
+			longest[partOf(r)] = max(longest[partOf(r)], e.n)
+		}
+	}
+	return func(r stored) bool {
+		n := 0
+		for _, of := range extents {
+			if e := of[partOf(r)]; e.n == longest[partOf(r)] && r.EndedAt.Before(e.oldest) {
+				n++
+			}
+		}
+		return n >= q.need
+	}
 }

@@ -72,8 +72,8 @@ func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Rec
 	return newest(all, q.Limit), nil
 }
 
-// newest are at most limit records, newest first; 0 is no limit.
-func newest(all []stored, limit int) []backends.Record {
+// sortNewest puts the newest first.
+func sortNewest(all []stored) {
 	// Of what ended in the same microsecond the later token is the newer; the sort of what is equal has to be stable.
 	slices.SortStableFunc(all, func(a, b stored) int {
 		if c := b.EndedAt.Compare(a.EndedAt); c != 0 {
@@ -81,6 +81,11 @@ func newest(all []stored, limit int) []backends.Record {
 		}
 		return int(min(1, max(-1, b.Token-a.Token)))
 	})
+}
+
+// newest are at most limit records, newest first; 0 is no limit.
+func newest(all []stored, limit int) []backends.Record {
+	sortNewest(all)
 	if limit > 0 && len(all) > limit {
 		all = all[:limit]
 	}

@@ -92,6 +92,8 @@ type known struct {
 	mu sync.Mutex
 	m  map[string]*server
 	c  *config
+
+	closed bool
 }
 
 func (k *known) get(addr string) *server {
@@ -102,6 +104,7 @@ func (k *known) get(addr string) *server {
 	}
 	if k.m[addr] == nil {
 		k.m[addr] = k.c.server(addr)
+		k.m[addr].closed = k.closed
 	}
 	return k.m[addr]
 }
@@ -116,6 +119,9 @@ func (k *known) all() (list []*server) {
 }
 
 func (k *known) close() {
+	k.mu.Lock()
+	k.closed = true
+	k.mu.Unlock()
 	for _, s := range k.all() {
 		s.close()
 	}

@@ -91,7 +91,7 @@ func (s *store) rewrite(key string, change func(words []string)) {
 		hash, err := c.HGetAll(ctx, lease).Result()
 		for name, text := range hash {
 			head, tail, _ := strings.Cut(text, "\n")
-			if words := strings.Fields(head); len(words) == 8 && err == nil {
+			if words := strings.Fields(head); len(words) == 9 && err == nil {
 				change(words)
 				err = c.HSet(ctx, lease, name, strings.Join(words, " ")+"\n"+tail).Err()
 			}

@@ -1,5 +1,5 @@
 -- KEYS lease runs skips done tries index waiters
--- ARGV owner ttl hold runid slots want last waited who key keep age doneage
+-- ARGV owner ttl hold runid slots want last waited who key keep age doneage round state
 local lease, err = load(KEYS[1])
 if err then return err end
 local now = time()
@@ -8,14 +8,20 @@ local keep, age, doneAge = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV
 
 if ARGV[8] == '1' then redis.call('ZREM', KEYS[7], owner) end
 
+-- A quorum compares what its servers knew before.
 local function granted(slot, r, takeover)
-  return {'granted', int(now), int(r.token), slot, r.attempt, int(r.at), takeover}
+  local reply = {'granted', int(now), int(r.token), slot, r.attempt, int(r.at), takeover, r.state}
+  if ARGV[15] == 'P' then
+    reply[9], reply[10] = int(lease.by), lease.flat
+  end
+  return reply
 end
 
 -- The reply to an earlier request of this owner was lost.
 for slot, r in pairs(lease.rows) do
   if r.owner == owner and r.state ~= 'R' then
-    r.renewed, r.expires = now, now + ttl
+    if r.round > tonumber(ARGV[14]) then return {'stale'} end
+    r.renewed, r.expires, r.round = now, now + ttl, tonumber(ARGV[14])
     redis.call('HSET', KEYS[1], 's' .. slot, rowText(r))
     return granted(slot, r, 0)
   end
@@ -53,7 +59,7 @@ local old, takeover = lease.rows[slot], 0
 
 -- What other programs may have put under the names of the lesser keys fails here, before the lease is written.
 redis.call('SADD', KEYS[6], ARGV[10])
-if old and old.state ~= 'R' then
+if old and old.state ~= 'R' and old.state ~= 'P' then
   takeover = 1
   if old.state == 'L' and not find(KEYS[2], int(old.token)) then
     put(KEYS[2], recordOf(slot, old, 'crashed', old.expires), keep, age, now)
@@ -64,11 +70,12 @@ if id == '' then
   attempt = lease.starts + 1
 else
   attempt = tried(KEYS[5], id) + 1
-  setTries(KEYS[5], id, attempt, now)
+  if ARGV[15] ~= 'P' then setTries(KEYS[5], id, attempt, now) end
   forget(KEYS[4], KEYS[5], doneAge, now)
 end
-local r = {owner = owner, token = nextToken(lease, now), attempt = attempt, state = 'L', at = now, renewed = now,
-  expires = now + ttl, hold = hold > 0 and now + hold or 0, who = ARGV[9]}
+local r = {owner = owner, token = nextToken(lease, now), attempt = attempt, state = ARGV[15], at = now, renewed = now,
+  expires = now + ttl, hold = hold > 0 and now + hold or 0, round = tonumber(ARGV[14]), who = ARGV[9]}
 redis.call('HSET', KEYS[1], 'lockrun', '1', 'token', int(r.token), 's' .. slot, rowText(r))
-if id == '' then redis.call('HSET', KEYS[1], 'starts', int(attempt)) end
+-- A quorum counts an attempt when it is known to be one.
+if id == '' and ARGV[15] ~= 'P' then redis.call('HSET', KEYS[1], 'starts', int(attempt), 'startsby', int(r.token)) end
 return granted(slot, r, takeover)

@@ -7,7 +7,7 @@ for slot, r in pairs(lease.rows) do
   local hit = ARGV[1] == '0' or int(r.token) == ARGV[1]
   if ARGV[2] ~= '' then hit = r.owner == ARGV[2] end
   if hit and taken(r, now) then
-    if r.state == 'L' then
+    if r.state == 'L' or r.state == 'P' then
       local rec = recordOf(slot, r, 'unlocked', now)
       rec.reason = ARGV[3]
       if ARGV[2] ~= '' then rec.token = ARGV[1] end

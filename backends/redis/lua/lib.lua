@@ -7,20 +7,21 @@ local function time()
   return t[1] * 1000000 + t[2]
 end
 
--- One slot of the lease hash. State: L held, R released but kept by its minimum hold, C run out and told of by Record.
+-- One slot of the lease hash. State: L held, P held on this server but not yet known to be on the majority of a quorum,
+-- R released but kept by its minimum hold, C run out and told of by Record. Round: of a quorum's acquire, else 0.
 local function row(text)
   local r = {}
-  r.owner, r.token, r.attempt, r.state, r.at, r.renewed, r.expires, r.hold, r.who =
-    string.match(text, '^(%x+) (%d+) (%d+) (%a) (%d+) (%d+) (%d+) (%d+)\n(.*)$')
+  r.owner, r.token, r.attempt, r.state, r.at, r.renewed, r.expires, r.hold, r.round, r.who =
+    string.match(text, '^(%x+) (%d+) (%d+) (%a) (%d+) (%d+) (%d+) (%d+) (%d+)\n(.*)$')
   if not r.owner then return nil end
   r.token, r.attempt, r.at = tonumber(r.token), tonumber(r.attempt), tonumber(r.at)
-  r.renewed, r.expires, r.hold = tonumber(r.renewed), tonumber(r.expires), tonumber(r.hold)
+  r.renewed, r.expires, r.hold, r.round = tonumber(r.renewed), tonumber(r.expires), tonumber(r.hold), tonumber(r.round)
   return r
 end
 
 local function rowText(r)
-  return string.format('%s %.0f %d %s %.0f %.0f %.0f %.0f\n%s',
-    r.owner, r.token, r.attempt, r.state, r.at, r.renewed, r.expires, r.hold, r.who)
+  return string.format('%s %.0f %d %s %.0f %.0f %.0f %.0f %.0f\n%s',
+    r.owner, r.token, r.attempt, r.state, r.at, r.renewed, r.expires, r.hold, r.round, r.who)
 end
 
 local function live(r, now) return r.state ~= 'R' and now < r.expires end
@@ -33,7 +34,7 @@ end
 -- The lease hash, or an error reply where the hash is somebody else's: nothing of it is touched then.
 local foreign = redis.error_reply('LOCKRUNFOREIGN the hash under this key was not written by this version of lockrun')
 local function load(key)
-  local h = {flat = redis.call('HGETALL', key), token = 0, starts = 0, rows = {}}
+  local h = {flat = redis.call('HGETALL', key), token = 0, starts = 0, by = 0, rows = {}}
   for i = 1, #h.flat, 2 do
     local name, value = h.flat[i], h.flat[i + 1]
     local slot = string.match(name, '^s(%d+)$')
@@ -43,6 +44,7 @@ local function load(key)
     elseif name == 'lockrun' then h.format = value
     elseif name == 'token' then h.token = tonumber(value)
     elseif name == 'starts' then h.starts = tonumber(value)
+    elseif name == 'startsby' then h.by = tonumber(value)
     elseif name == 'pause' then
       h.pause = {text = value}
       h.pause.till = tonumber(string.match(value, '^%d+ (%d+)\n'))

@@ -1,4 +1,4 @@
--- KEYS lease runs index   ARGV owner token slot attempt ttl hold age-of-lease slots who key keep age
+-- KEYS lease runs index   ARGV owner token slot attempt ttl hold at slots who key keep age round
 -- Quorum: writes a lease that the majority still has into a server that forgot it, unless somebody else is there.
 local lease, err = load(KEYS[1])
 if err then return err end
@@ -13,7 +13,8 @@ if old and old.owner ~= ARGV[1] and old.state == 'L' and not find(KEYS[2], int(o
   put(KEYS[2], recordOf(slot, old, 'crashed', old.expires), tonumber(ARGV[11]), tonumber(ARGV[12]), now)
 end
 local hold = tonumber(ARGV[6])
-local r = {owner = ARGV[1], token = token, attempt = tonumber(ARGV[4]), state = 'L', at = now - tonumber(ARGV[7]), renewed = now,
-  expires = now + tonumber(ARGV[5]), hold = hold > 0 and now + hold or 0, who = ARGV[9]}
+local r = {owner = ARGV[1], token = token, attempt = tonumber(ARGV[4]), state = 'L', at = tonumber(ARGV[7]), renewed = now,
+  expires = now + tonumber(ARGV[5]), hold = hold > 0 and now + hold or 0,
+  round = tonumber(ARGV[13]), who = ARGV[9]}
 redis.call('HSET', KEYS[1], 'lockrun', '1', 'token', int(math.max(token, lease.token)), 's' .. slot, rowText(r))
 return {'ok'}

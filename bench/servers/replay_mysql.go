@@ -51,6 +51,8 @@ func (m *mysqlReplay) atOnce(request []byte, n int) time.Duration {
 	return took
 }
 
+func (m *mysqlReplay) busy() time.Duration { return 0 }
+
 // connect opens n connections, over TCP as lockrun's are.
 func (m *mysqlReplay) connect(n int) []*sql.Conn {
 	c := mysql.NewConfig()

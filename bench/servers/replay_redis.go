@@ -57,6 +57,20 @@ func (r *redisReplay) atOnce(request []byte, n int) time.Duration {
 	return time.Duration(float64(n) / rate * float64(time.Second))
 }
 
+func (r *redisReplay) busy() time.Duration {
+	stats, err := r.server.Info("commandstats")
+	must(err)
+	// calls=3,usec=120,usec_per_call=40.00,...
+	_, after, _ := strings.Cut(stats["cmdstat_evalsha"], "usec=")
+	usec, _, _ := strings.Cut(after, ",")
+	if usec == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(usec, 10, 64)
+	must(err)
+	return time.Duration(n) * time.Microsecond
+}
+
 // emptyScript is the rate of a script that does nothing.
 func (r *redisReplay) emptyScript(n int, span time.Duration) float64 {
 	sha := fmt.Sprint(r.server.Must("SCRIPT", "LOAD", "return 1"))

@@ -27,6 +27,8 @@ type replayer interface {
 	keepOn(requests [][]byte, span time.Duration) float64
 	// atOnce sends one request once on each of n connections at one instant, and gives the time until all are answered.
 	atOnce(request []byte, n int) time.Duration
+	// busy is the time that the server has spent on scripts so far, or 0 where it does not tell.
+	busy() time.Duration
 	// find picks the request that does the work out of what was recorded.
 	find(recorded [][]byte) []byte
 }

@@ -128,13 +128,13 @@ func (b *backend) take(ctx context.Context, r backends.Request) (backends.Lease,
 		if err := b.reserve(); err != nil {
 			return granted{}, fmt.Errorf("reserving room for its renewals: %w", err)
 		}
-		live, err := b.lockFor(r)
+		live, fresh, err := b.lockFor(r)
 		if err != nil {
 			return granted{}, err
 		}
 		g, err := b.grant(c, r, live, now)
-		if err != nil || g.refused != nil {
-			b.dropLock(r.Owner)
+		if fresh && (err != nil || g.refused != nil) {
+			dropLock(r.Owner)
 		}
 		return g, err
 	})
@@ -147,18 +147,20 @@ func (b *backend) take(ctx context.Context, r backends.Request) (backends.Lease,
 	return &handle{b: b, key: r.Key, slot: g.l.slot, owner: r.Owner, runID: r.RunID, g: g.l.grant()}, nil
 }
 
-// lockFor takes the kernel lock of a holder that will live as long as its lease, and returns the number of its file.
-func (b *backend) lockFor(r backends.Request) (int64, error) {
+// lockFor takes the kernel lock of a holder that will live as long as its lease. It returns the number of its file, 0
+// where the lease is left to its expiry, and whether an earlier attempt had not taken the lock already.
+func (b *backend) lockFor(r backends.Request) (ino int64, fresh bool, err error) {
 	if r.Detached || !haveLocks {
-		return 0, nil
+		return 0, false, nil
 	}
 	if err := b.ensureLive(); err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	if l := b.keepLock(r.Owner); l != nil {
-		return l.ino, nil
+	l, fresh := b.keepLock(r.Owner)
+	if l == nil { // a file system without such locks
+		return 0, false, nil
 	}
-	return 0, nil // a file system without such locks: the lease is left to its expiry
+	return l.ino, fresh, nil
 }
 
 func (b *backend) grant(c *conn, r backends.Request, live int64, now instant) (granted, error) {
@@ -299,7 +301,7 @@ func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
 		}
 		return struct{}{}, k.save(c)
 	})
-	b.dropLock(r.Owner) // whatever came of it: without its lock the lease is dead to all others
+	dropLock(r.Owner) // whatever came of it: without its lock the lease is dead to all others
 	return err
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,9 +26,6 @@ type backend struct {
 	closed bool
 
 	writes atomic.Int64 // commits of ours, which data_version does not count
-
-	mu   sync.Mutex
-	held map[string]*liveLock // by owner
 }
 
 var (
@@ -217,36 +213,4 @@ func (b *backend) disconnect() error {
 		b.shrink(c)
 	}
 	return c.close()
-}
-
-// keepLock remembers the kernel lock of owner, taking it first where there is none.
-func (b *backend) keepLock(owner string) *liveLock {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if l := b.held[owner]; l != nil {
-		return l
-	}
-	l := lockByte(b.livePath(), holderByte(owner))
-	if l != nil {
-		b.held[owner] = l
-	}
-	return l
-}
-
-func (b *backend) dropLock(owner string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if l := b.held[owner]; l != nil {
-		delete(b.held, owner)
-		l.f.Close()
-	}
-}
-
-func (b *backend) lockFiles(owner string) []*os.File {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if l := b.held[owner]; l != nil {
-		return []*os.File{l.f}
-	}
-	return nil
 }

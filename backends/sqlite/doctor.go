@@ -87,7 +87,7 @@ func (b *backend) checkSpace() backends.Check {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return b.good("space", "the folder does not exist yet")
 	}
-	free := st.Bavail * uint64(st.Bsize)
+	free := uint64(st.Bavail) * uint64(st.Bsize)
 	cause := fmt.Sprintf("%d MiB free in %s", free>>20, dir)
 	if free < spaceWanted {
 		return b.bad("space", cause, b.spaceRemedy())

@@ -39,6 +39,8 @@ func (b *backend) explain(op string, err error) error {
 // remedy says what to do about err, and whether asking again is useless before that is done.
 func (b *backend) remedy(err error) (string, bool) {
 	switch {
+	case errors.Is(err, errReading), errors.Is(err, errClosed):
+		return "open it anew", true
 	case errors.Is(err, errNotOurs):
 		return "name another file", true
 	case errors.Is(err, errNewer):

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"os"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -95,6 +96,49 @@ func lockByte(path string, offset int64) *liveLock {
 		return nil
 	}
 	return &liveLock{f, int64(idOf(fi).ino)}
+}
+
+// locks are those of this process's leases, by owner. They are the process's and not a backend's, since nothing but a
+// release or the end of the process may let go of them: not Close, and not the garbage collector, which closes files that
+// nobody refers to.
+var locks struct {
+	sync.Mutex
+	m map[string]*liveLock
+}
+
+// keepLock returns the lock of owner, taking it first where there is none (fresh); nil where none can be had.
+func (b *backend) keepLock(owner string) (l *liveLock, fresh bool) {
+	locks.Lock()
+	defer locks.Unlock()
+	if l := locks.m[owner]; l != nil {
+		return l, false
+	}
+	if l = lockByte(b.livePath(), holderByte(owner)); l == nil {
+		return nil, false
+	}
+	if locks.m == nil {
+		locks.m = map[string]*liveLock{}
+	}
+	locks.m[owner] = l
+	return l, true
+}
+
+func dropLock(owner string) {
+	locks.Lock()
+	defer locks.Unlock()
+	if l := locks.m[owner]; l != nil {
+		delete(locks.m, owner)
+		l.f.Close()
+	}
+}
+
+func lockFiles(owner string) []*os.File {
+	locks.Lock()
+	defer locks.Unlock()
+	if l := locks.m[owner]; l != nil {
+		return []*os.File{l.f}
+	}
+	return nil
 }
 
 // watcher asks for other processes' locks. It is not safe for concurrent use.

@@ -15,6 +15,7 @@ import (
 // Errors of open that no repetition mends.
 var (
 	errClosed  = errors.New("it is closed")
+	errReading = errors.New("it was opened for reading only")
 	errNotOurs = errors.New("the file is a database of another program")
 	errNewer   = errors.New("the database was made by a newer lockrun")
 	errDamaged = errors.New("the database is damaged")
@@ -27,6 +28,9 @@ func (b *backend) connect(ctx context.Context, a access) error {
 	if b.closed {
 		return errClosed
 	}
+	if b.o.ReadOnly && a != reading {
+		return errReading
+	}
 	id, err := statID(b.path)
 	if b.c != nil && err == nil && id == b.id {
 		return nil
@@ -34,7 +38,7 @@ func (b *backend) connect(ctx context.Context, a access) error {
 	b.disconnect()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if a != creating || b.o.ReadOnly {
+		if a != creating {
 			return nil
 		}
 		if err := b.create(ctx); err != nil {
@@ -56,7 +60,8 @@ func (b *backend) dialChecked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready, err := inspect(c)
+	// One state of the file, not one a question: another process may be furnishing it.
+	ready, err := within(c, "BEGIN", func() (bool, error) { return inspect(c) })
 	if err == nil && !ready && !b.o.ReadOnly {
 		err = b.underLock(ctx, func() error { return furnish(ctx, c) })
 		ready = err == nil
@@ -207,18 +212,22 @@ func createShared(path string, mode fs.FileMode, uid, gid int) error {
 	if err := f.Chmod(mode); err != nil {
 		return err
 	}
-	err = os.Link(f.Name(), path)
+	err = renameNew(f.Name(), path)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	if err != nil { // a file system without hard links
+	if err != nil { // a system or file system that cannot
 		return createPlain(path, mode)
 	}
 	return nil
 }
 
+// createPlain leaves a moment in which the umask bars the way to others; they wait for it to pass, see settling.
 func createPlain(path string, mode fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, mode)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

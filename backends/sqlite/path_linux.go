@@ -41,3 +41,9 @@ func fileSystem(path string) (string, error) {
 		}
 	}
 }
+
+// renameNew renames a file unless the new name is taken. Linking and unlinking would do, but give the file two names for
+// a moment, or for ever if the process is killed in between, and a database with two names is refused.
+func renameNew(from, to string) error {
+	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+}

@@ -37,7 +37,7 @@ func open(ctx context.Context, u *backends.URL, o backends.Options, d driverFunc
 	if err != nil {
 		return nil, err
 	}
-	b := &backend{path: path, o: o.WithDefaults(), d: d, now: now, turn: make(chan struct{}, 1), held: map[string]*liveLock{}}
+	b := &backend{path: path, o: o.WithDefaults(), d: d, now: now, turn: make(chan struct{}, 1)}
 	b.watch.path = b.livePath()
 	if err := b.checkPath(); err != nil {
 		return nil, b.explain("open", err)

@@ -2,9 +2,11 @@ package sqlite
 
 import (
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/lockrun/lockrun/backends"
 	"github.com/lockrun/lockrun/backends/backendtest"
@@ -20,6 +22,22 @@ func drivers() []driverFuncs {
 		return []driverFuncs{pure}
 	}
 	return []driverFuncs{linked, pure}
+}
+
+// eachDriver runs f for both libraries.
+func eachDriver(t *testing.T, f func(t *testing.T, s *store)) {
+	for _, d := range drivers() {
+		t.Run(d.name, func(t *testing.T) { f(t, newStore(t, d)) })
+	}
+}
+
+func request(key string) backends.Request {
+	return backends.Request{Key: key, Owner: backends.NewOwner(), Holder: "test", Host: "same", PID: 1, TTL: time.Hour, Slots: 1}
+}
+
+func isHeld(err error) bool {
+	var held *backends.HeldError
+	return errors.As(err, &held)
 }
 
 func TestConformance(t *testing.T) {

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,22 +14,6 @@ import (
 
 	"github.com/lockrun/lockrun/backends"
 )
-
-// eachDriver runs f for both libraries.
-func eachDriver(t *testing.T, f func(t *testing.T, s *store)) {
-	for _, d := range drivers() {
-		t.Run(d.name, func(t *testing.T) { f(t, newStore(t, d)) })
-	}
-}
-
-func request(key string) backends.Request {
-	return backends.Request{Key: key, Owner: backends.NewOwner(), Holder: "test", Host: "same", PID: 1, TTL: time.Hour, Slots: 1}
-}
-
-func isHeld(err error) bool {
-	var held *backends.HeldError
-	return errors.As(err, &held)
-}
 
 // acquireSoon asks until the key is granted.
 func acquireSoon(t testing.TB, b backends.Backend, key string) backends.Lease {

@@ -198,6 +198,9 @@ func TestAReaderOfNothing(t *testing.T) {
 					t.Errorf("Doctor: %+v", c)
 				}
 			}
+			if _, err := b.Acquire(t.Context(), request("k")); !backends.IsPermanent(err) {
+				t.Errorf("Acquire = %v, want a permanent error", err)
+			}
 			b.Close()
 		}
 		all, err := filepath.Glob(s.path + "*")
@@ -306,7 +309,7 @@ func TestAJournalThatWasSwitchedBackIsMended(t *testing.T) {
 
 func TestInitPlanMakesTheStore(t *testing.T) {
 	s := newStore(t, linked)
-	b := s.open(backends.Options{ReadOnly: true}).(backends.Initer)
+	b := s.open(backends.Options{ReadOnly: true}).(backends.Initer) // as init --print would
 	plan := b.InitPlan()
 	if _, err := os.Stat(s.path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("showing the plan created the store")

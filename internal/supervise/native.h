@@ -28,10 +28,6 @@ void lockrun_catch_to(int fd);
 int lockrun_ignore(int sig);
 int lockrun_default(int sig);
 
-// lockrun_stop_self stops this process, and whoever else is in its group, as the terminal would with this signal. It
-// returns when the process goes on, or at once where the system does not let an orphaned group stop.
-void lockrun_stop_self(int sig);
-
 // lockrun_tcsetpgrp works from the background too. It returns 0 or the negative errno.
 int lockrun_tcsetpgrp(int tty, int pgrp);
 

@@ -93,8 +93,6 @@ func (s *Signals) keepIgnored() {
 	}
 }
 
-func stopSelf(sig syscall.Signal) { C.lockrun_stop_self(C.int(sig)) }
-
 func tcsetpgrp(tty, pgrp int) error {
 	if e := C.lockrun_tcsetpgrp(C.int(tty), C.int(pgrp)); e != 0 {
 		return syscall.Errno(-e)

@@ -72,10 +72,3 @@ func (s *Signals) release(sig syscall.Signal) { signal.Reset(sig) }
 
 // keepIgnored has nothing to undo: the runtime leaves HUP and INT ignored, and nobody knows about the others.
 func (s *Signals) keepIgnored() {}
-
-// stopSelf takes the handler away for as long as the stop lasts.
-func stopSelf(sig syscall.Signal) {
-	signal.Reset(sig)
-	unix.Kill(0, sig)
-	awaitStop()
-}

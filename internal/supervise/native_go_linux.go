@@ -3,7 +3,6 @@
 package supervise
 
 import (
-	"os"
 	"os/signal"
 	"runtime"
 	"syscall"
@@ -51,12 +50,4 @@ func tcsetpgrp(tty, pgrp int) error {
 	}
 	defer unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
 	return unix.IoctlSetPointerInt(tty, unix.TIOCSPGRP, pgrp)
-}
-
-// awaitStop returns once a stop that was sent to this process has been carried out and is over, or is not going to be:
-// the kernel may have chosen another thread to receive it.
-func awaitStop() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGTSTP)
 }

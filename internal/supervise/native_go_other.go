@@ -5,7 +5,6 @@ package supervise
 import (
 	"os/signal"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +22,3 @@ func tcsetpgrp(tty, pgrp int) error {
 	defer signal.Reset(unix.SIGTTOU)
 	return unix.IoctlSetPointerInt(tty, unix.TIOCSPGRP, pgrp)
 }
-
-// awaitStop gives the kernel time to stop this process by a signal that it has been sent.
-func awaitStop() { time.Sleep(10 * time.Millisecond) }

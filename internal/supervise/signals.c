@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "native.h"
@@ -38,22 +37,6 @@ static int dispose(int sig, void (*handler)(int)) {
 int lockrun_catch(int sig) { return dispose(sig, on_signal); }
 int lockrun_ignore(int sig) { return dispose(sig, SIG_IGN); }
 int lockrun_default(int sig) { return dispose(sig, SIG_DFL); }
-
-void lockrun_stop_self(int sig) {
-	struct sigaction old;
-	sigset_t one, mask;
-	sigaction(sig, NULL, &old);
-	lockrun_default(sig);
-	sigemptyset(&one);
-	sigaddset(&one, sig);
-	pthread_sigmask(SIG_UNBLOCK, &one, &mask);
-	kill(0, sig);
-	// The kernel may have chosen another thread for it. One of our own makes sure that we do not run on meanwhile; the
-	// CONT that ends the first stop discards whichever is still pending.
-	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), sig);
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
-	sigaction(sig, &old, NULL);
-}
 
 int lockrun_tcsetpgrp(int tty, int pgrp) {
 	sigset_t one, mask;

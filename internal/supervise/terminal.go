@@ -134,21 +134,54 @@ func (t *Tree) onStop(sig syscall.Signal) {
 	}
 }
 
-// suspend stops lockrun as COMMAND was stopped, so that the shell sees one job. The guard runs on and knows the deadline.
+// suspend stops lockrun as COMMAND was stopped, and whoever else is in its group, so that the shell sees one job. The
+// guard runs on and knows the deadline.
+//
+// The kernel may choose another thread to take the signal, so that this one runs on for a moment: the default action
+// stays in place until resume, and nothing here relies on having been stopped.
 func (t *Tree) suspend(sig syscall.Signal) {
 	t.tty.giveBack()
-	stopSelf(sig)
 	t.tty.suspended = true
 	t.tty.resumeBy = boottime.Now() + orphanPatience
+	if sig == unix.SIGTSTP {
+		t.catchTSTP(false)
+	}
+	unix.Kill(0, sig)
+}
+
+// resumeOrphan lets COMMAND go on although nobody sent CONT, because lockrun was not stopped in the first place. A
+// moment that was slept through tells that it was, and that CONT is about to be found in the pipe.
+func (t *Tree) resumeOrphan(now time.Duration) {
+	switch late := now - t.tty.resumeBy; {
+	case !t.tty.suspended || late < 0:
+	case late > orphanPatience/2:
+		t.tty.resumeBy = now + orphanPatience
+	default:
+		t.resume()
+	}
 }
 
 // resume lets COMMAND go on: lockrun got CONT, or could not stop. The terminal is handed over first, so that COMMAND
 // does not trip over it.
 func (t *Tree) resume() {
-	t.tty.suspended = false
+	if t.tty.suspended {
+		t.tty.suspended = false
+		t.catchTSTP(true)
+	}
 	if (t.tty.eager || t.tty.given) && !t.ended && t.tty.inForeground() {
 		t.tty.give()
 	}
 	t.pass(unix.SIGCONT)
 	t.stopped = false
+}
+
+// catchTSTP makes a Ctrl-Z that the terminal sends to lockrun's group reach COMMAND's too, or undoes that.
+func (t *Tree) catchTSTP(yes bool) {
+	switch {
+	case t.tty.fd == 0 || t.signals.ignored(unix.SIGTSTP):
+	case yes:
+		t.signals.catch(unix.SIGTSTP)
+	default:
+		t.signals.release(unix.SIGTSTP)
+	}
 }

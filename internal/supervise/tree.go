@@ -75,9 +75,7 @@ func Start(j Job, s *Signals, d *Deadline) (*Tree, error) {
 	t.subreaper = becomeSubreaper()
 	s.catch(unix.SIGCHLD)
 	t.tty.open(t.ownGroup)
-	if t.tty.fd > 0 && !s.ignored(unix.SIGTSTP) {
-		s.catch(unix.SIGTSTP)
-	}
+	t.catchTSTP(true)
 
 	runtime.LockOSThread()
 	t.thread = threadID()
@@ -85,6 +83,7 @@ func Start(j Job, s *Signals, d *Deadline) (*Tree, error) {
 	t.since = startTicks(now)
 	if err := t.spawn(); err != nil {
 		runtime.UnlockOSThread()
+		t.catchTSTP(false)
 		t.tty.close()
 		return nil, err
 	}
@@ -153,6 +152,7 @@ func (t *Tree) Wait() Result {
 		}
 		t.sleep(now)
 		t.listen()
+		t.resumeOrphan(boottime.Now())
 	}
 }
 
@@ -207,10 +207,9 @@ func (t *Tree) nextRoundAt() time.Duration {
 // finish gives back what the tree had.
 func (t *Tree) finish() Result {
 	t.dismissGuard()
+	t.reapOrphans(boottime.Now())
 	t.tty.giveBack()
-	if t.tty.fd > 0 && !t.signals.ignored(unix.SIGTSTP) {
-		t.signals.release(unix.SIGTSTP)
-	}
+	t.catchTSTP(false)
 	t.tty.close()
 	t.alarm.close()
 	t.deadline.sleeping(never, nil)

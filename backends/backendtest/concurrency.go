@@ -221,7 +221,7 @@ var concurrencyCases = []testCase{
 	// A wrong exclusion shows as a sum that is too small, a wrong order as a token that falls.
 	{"no update under the lease is lost, and tokens rise with them", func(s *suite) {
 		const contenders = 6
-		each := s.rounds(15)
+		each := s.rounds(10)
 		var sum int // deliberately unprotected by anything but the lease
 		var last int64
 		var guard sync.Mutex // only for the memory model; taken for each access, not across the update

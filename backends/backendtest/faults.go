@@ -112,7 +112,7 @@ var faultCases = []testCase{
 	}},
 	{"under random faults no update is lost and no own lease is taken for another's", func(s *suite) {
 		var sum int
-		rounds := s.rounds(40)
+		rounds := s.rounds(20)
 		f := Faulty(s.a, func(op string, n int) Fault {
 			return Fault{Before: n%3 == 0, After: n%3 == 1 && op != "status"}
 		})

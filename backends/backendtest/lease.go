@@ -131,7 +131,7 @@ var releaseCases = []testCase{
 	}},
 	// LSE-03
 	{"many rounds of beats and releases leave the key free", func(s *suite) {
-		for i := range s.rounds(100) {
+		for i := range s.rounds(40) {
 			l := s.acquire(s.a, s.request("k"))
 			for range i % 3 {
 				s.ok("Renew", l.Renew(s.ctx, s.ttl))

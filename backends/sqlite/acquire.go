@@ -9,30 +9,33 @@ import (
 	"github.com/lockrun/lockrun/backends"
 )
 
-// Acquire looks first and takes the write lock only if the slot seems free: at one instant 200 starts of one key cost
-// one grant and 199 looks, and none of these waits for another.
+// Acquire looks first and takes the write lock only if a slot seems free: at one instant 200 starts of one key cost one
+// grant and 199 looks, and none of these waits for another.
 func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lease, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	refused, err := read(ctx, b, "acquire", func(c *conn, now instant) (error, error) {
-		return b.look(c, r, now)
+	g, err := do(ctx, b, "acquire", creating, func(c *conn) (granted, error) {
+		refused, err := within(c, "BEGIN", func() (error, error) { return b.look(c, r, b.now()) })
+		if err != nil || refused != nil {
+			return granted{refused: refused}, err
+		}
+		return commit(b, c, r.HoldAtLeast > 0, func(c *conn, now instant) (granted, error) { return b.take(c, r, now) })
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case g.refused != nil:
+		if r.Last && !g.noted {
+			b.noteRefusal(ctx, r, g.refused)
+		}
+		return nil, g.refused
 	}
-	if refused != nil {
-		b.noteRefusal(ctx, r, refused)
-		return nil, refused
-	}
-	return b.take(ctx, r)
+	return &handle{b: b, key: r.Key, slot: g.l.slot, owner: r.Owner, runID: r.RunID, g: g.l.grant()}, nil
 }
 
 // look is why r would be refused now, nil if it would not.
 func (b *backend) look(c *conn, r backends.Request, now instant) (error, error) {
-	if c == nil {
-		return nil, nil
-	}
 	rows, err := leases(c, r.Key)
 	if err != nil {
 		return nil, err
@@ -99,11 +102,8 @@ func owned(rows []lease, owner string) *lease {
 // noteTime bounds the record of a refusal, which must not make a skip wait long for other writers.
 const noteTime = 500 * time.Millisecond
 
-// noteRefusal writes a refusal into the history if the caller gives up; failing changes nothing.
+// noteRefusal writes a refusal into the history; failing changes nothing.
 func (b *backend) noteRefusal(ctx context.Context, r backends.Request, refused error) {
-	if !r.Last || b.o.ReadOnly {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, noteTime)
 	defer cancel()
 	change(ctx, b, "record", creating, false, func(c *conn, now instant) (struct{}, error) {
@@ -119,32 +119,24 @@ func (b *backend) noteRefusal(ctx context.Context, r backends.Request, refused e
 type granted struct {
 	l       lease
 	refused error
+	noted   bool // the refusal is in the history
 }
 
 // take asks again under the write lock and fills a slot. The kernel lock is there before the row can be seen, else
 // another process could take the new holder for a dead one.
-func (b *backend) take(ctx context.Context, r backends.Request) (backends.Lease, error) {
-	g, err := change(ctx, b, "acquire", creating, r.HoldAtLeast > 0, func(c *conn, now instant) (granted, error) {
-		if err := b.reserve(); err != nil {
-			return granted{}, fmt.Errorf("reserving room for its renewals: %w", err)
-		}
-		live, fresh, err := b.lockFor(r)
-		if err != nil {
-			return granted{}, err
-		}
-		g, err := b.grant(c, r, live, now)
-		if fresh && (err != nil || g.refused != nil) {
-			dropLock(r.Owner)
-		}
-		return g, err
-	})
+func (b *backend) take(c *conn, r backends.Request, now instant) (granted, error) {
+	if err := b.reserve(); err != nil {
+		return granted{}, fmt.Errorf("reserving room for its renewals: %w", err)
+	}
+	live, fresh, err := b.lockFor(r)
 	if err != nil {
-		return nil, err
+		return granted{}, err
 	}
-	if g.refused != nil {
-		return nil, g.refused
+	g, err := b.grant(c, r, live, now)
+	if fresh && (err != nil || g.refused != nil) {
+		dropLock(r.Owner)
 	}
-	return &handle{b: b, key: r.Key, slot: g.l.slot, owner: r.Owner, runID: r.RunID, g: g.l.grant()}, nil
+	return g, err
 }
 
 // lockFor takes the kernel lock of a holder that will live as long as its lease. It returns the number of its file, 0
@@ -184,7 +176,7 @@ func (b *backend) grant(c *conn, r backends.Request, live int64, now instant) (g
 		if r.Last {
 			err = b.write(c, &k, r.Refused(refused, now.wall), now)
 		}
-		return granted{refused: refused}, err
+		return granted{refused: refused, noted: r.Last}, err
 	}
 	l, err := b.fill(c, r, rows, &k, live, now)
 	return granted{l: l}, err

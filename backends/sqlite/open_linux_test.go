@@ -62,7 +62,11 @@ func wrong(t *testing.T, s *store, words ...string) {
 	for _, o := range []backends.Options{{}, {ReadOnly: true}} {
 		b, err := s.tryOpen(o)
 		if err == nil {
-			_, err = b.Acquire(t.Context(), request("k"))
+			if o.ReadOnly {
+				_, err = b.Status(t.Context(), "k")
+			} else {
+				_, err = b.Acquire(t.Context(), request("k"))
+			}
 			b.Close()
 		}
 		var e *backends.Error

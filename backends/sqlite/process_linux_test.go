@@ -278,3 +278,45 @@ func TestAWaiterIsToldOfADeath(t *testing.T) {
 		t.Errorf("not told within %v", patience)
 	}
 }
+
+// The write-ahead log is kept between runs, and kept short: by runs that close, and by one that goes on renewing.
+func TestTheLogStaysShort(t *testing.T) {
+	eachDriver(t, func(t *testing.T, s *store) {
+		size := func() int64 {
+			t.Helper()
+			fi, err := os.Stat(s.path + "-wal")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fi.Size()
+		}
+		for range 40 {
+			b := s.open(backends.Options{})
+			l, err := b.Acquire(t.Context(), request("k"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Release(t.Context(), backends.End{Outcome: backends.Succeeded}); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if n := size(); n > walLong*walPage {
+				t.Fatalf("a run leaves a log of %d pages", n/walPage)
+			}
+		}
+		l, err := s.open(backends.Options{}).Acquire(t.Context(), request("k"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 300 {
+			if err := l.Renew(t.Context(), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := size(); n > walReserve {
+			t.Errorf("300 renewals leave a log of %d pages", n/walPage)
+		}
+	})
+}

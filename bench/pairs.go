@@ -19,13 +19,17 @@ func (b *bench) start() ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := inTurns(b.runs, []int{0, 0, 0}, ours, peer, bare)
+	version, err := commandOf("", b.lockrun, "version")
+	if err != nil {
+		return nil, err
+	}
+	m, err := inTurns(b.runs, []int{0, 0, 0, 0}, ours, peer, bare, version)
 	if err != nil {
 		return nil, err
 	}
 	return []row{
 		versus("`lockrun --key k -- true` against `flock FILE true`", m[0], m[1]),
-		{"(`true` alone)", "", ms(m[2]), ""},
+		versus("(the start of lockrun alone, `lockrun version`, against `true` alone)", m[3], m[2]),
 	}, nil
 }
 

@@ -149,10 +149,16 @@ func (c *config) advisePhase(p *phaseError) (remedy string, permanent bool) {
 		return "check the path of the socket and its rights", true
 	case errors.Is(p.err, syscall.ECONNREFUSED):
 		return "is the server running there?", false
+	case errors.Is(p.err, syscall.EHOSTUNREACH), errors.Is(p.err, syscall.ENETUNREACH):
+		return "there is no way to that host from here: check address, network and firewall", false
+	case p.phase == "TLS with" && errors.Is(p.err, context.DeadlineExceeded):
+		return "is there TLS on that port, and is the server alive?", false
 	case errors.Is(p.err, context.DeadlineExceeded), errors.Is(p.err, os.ErrDeadlineExceeded):
 		return "is the server alive, and the network open? --backend-timeout bounds the wait", false
 	case p.phase == "log in to" && lostConnection(p.err) && c.tls == nil:
 		return "the server hung up: does that port want TLS (rediss://)?", false
+	case p.phase == "log in to" && lostConnection(p.err):
+		return "the server hung up right after TLS: does it want a client certificate? check cert and key of the URL", false
 	case p.phase == "TLS with" && lostConnection(p.err):
 		return "the server hung up: is there TLS on that port?", false
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -36,7 +37,7 @@ type phaseError struct {
 func (e *phaseError) Error() string {
 	why := e.err.Error()
 	switch {
-	case errors.Is(e.err, context.DeadlineExceeded):
+	case errors.Is(e.err, context.DeadlineExceeded), errors.Is(e.err, os.ErrDeadlineExceeded):
 		why = "no answer in time"
 	case errors.Is(e.err, context.Canceled):
 		why = "interrupted"

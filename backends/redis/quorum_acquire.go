@@ -81,7 +81,7 @@ func (q *quorum) round(ctx context.Context, r backends.Request, want int) (backe
 		return nil, v.err
 	}
 	q.undo(ctx, r, number, all, v.slot)
-	granted := &quorumLease{q: q, r: r, since: start, round: number, g: v.grant(r)}
+	granted := &quorumLease{q: q, r: r, since: start, round: number, g: v.grant(r, q.need)}
 	err := q.majority(ctx, "acquire", func(ctx context.Context, n *node) error { return n.confirm(ctx, r, granted.asGranted()) })
 	if took := time.Since(start); err == nil && took >= r.TTL-granted.g.Drift {
 		err = q.none("acquire", []error{&backends.Error{Err: errors.New("the servers took longer than the lease lasts")}})
@@ -153,7 +153,7 @@ func (q *quorum) judge(all []reply[answer], r backends.Request) verdict {
 }
 
 // grant is what the grants of a majority come to.
-func (v verdict) grant(r backends.Request) backends.Grant {
+func (v verdict) grant(r backends.Request, need int) backends.Grant {
 	g := backends.Grant{Slot: v.slot, TTL: r.TTL, Drift: drift(r.TTL)}
 	by := v.by
 	if sure := slices.DeleteFunc(slices.Clone(by), func(g granted) bool { return !g.sure }); len(sure) > 0 {
@@ -161,10 +161,11 @@ func (v verdict) grant(r backends.Request) backends.Grant {
 	}
 	for _, by := range by {
 		g.Takeover = g.Takeover || by.takeover
-		if by.token > g.Token {
-			g.Token, g.AcquiredAt = by.token, by.at
-		}
+		g.Token = max(g.Token, by.token)
 	}
+	// The lease is held since the majority was, not since the last server: minimum holds count from there.
+	by = slices.SortedFunc(slices.Values(by), func(a, b granted) int { return a.at.Compare(b.at) })
+	g.AcquiredAt = by[min(need, len(by))-1].at
 	g.Attempt = attemptOf(r, by)
 	return g
 }

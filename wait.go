@@ -36,9 +36,9 @@ type granted struct {
 // could be reached.
 func (a *acquirer) acquire(ctx, patience context.Context) (granted, error) {
 	start := a.now()
-	told := false
+	refused := false
 	for back := (backoff{first: 25 * time.Millisecond, most: time.Second}); ; {
-		if told {
+		if refused {
 			a.req.Waited = a.now() - start
 		}
 		a.req.Last = a.wait != WaitForever && a.now()-start >= a.wait
@@ -47,10 +47,10 @@ func (a *acquirer) acquire(ctx, patience context.Context) (granted, error) {
 		if !errors.As(err, &held) || a.req.Last || patience.Err() != nil {
 			return g, err
 		}
-		if !told && a.waiting != nil {
+		if !refused && a.waiting != nil {
 			a.waiting(held)
 		}
-		told = true
+		refused = true
 		a.pause(patience, start, back.next())
 	}
 }

@@ -68,10 +68,13 @@ func spawnGuard(marker string, fds []int) (int, error) {
 // GuardMain is for builds whose guard is a Go process; here the guard never gets as far as main.
 func GuardMain() {}
 
-func ignoredAtStart() func(syscall.Signal) bool {
-	set := uint64(C.lockrun_ignored())
-	return func(sig syscall.Signal) bool { return set>>(sig-1)&1 != 0 }
-}
+// origin is what lockrun's parent left to it.
+type origin struct{ ignoredSet uint64 }
+
+func readOrigin() origin { return origin{uint64(C.lockrun_ignored())} }
+
+// ignored tells whether the signal was ignored when lockrun was started.
+func (o origin) ignored(sig syscall.Signal) bool { return o.ignoredSet>>(sig-1)&1 != 0 }
 
 func (s *Signals) catchTo()                 { C.lockrun_catch_to(C.int(s.w)) }
 func (s *Signals) catch(sig syscall.Signal) { C.lockrun_catch(C.int(sig)) }

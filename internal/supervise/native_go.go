@@ -4,7 +4,6 @@ package supervise
 
 import (
 	"os"
-	"os/signal"
 	"strings"
 	"syscall"
 
@@ -12,8 +11,6 @@ import (
 )
 
 // What native_cgo.go does in C, as far as Go alone can do it.
-
-const exactDispositions = false
 
 // spawnGivesTerminal is false: between fork and exec Go lets the child be stopped by TTOU before it can take the
 // terminal. The parent gives it, and a child that was quicker is stopped and continued by onStop.
@@ -66,9 +63,6 @@ func (s *Signals) catchTo() {
 		}
 	}()
 }
-
-func (s *Signals) catch(sig syscall.Signal)   { signal.Notify(s.caught, sig) }
-func (s *Signals) release(sig syscall.Signal) { signal.Reset(sig) }
 
 // keepIgnored has nothing to undo: the runtime leaves HUP and INT ignored, and nobody knows about the others.
 func (s *Signals) keepIgnored() {}

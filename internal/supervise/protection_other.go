@@ -10,5 +10,6 @@ func Unprotected() []string {
 		"if lockrun and its guard are killed at once, COMMAND may run on",
 		"only HUP and INT are passed on as ignored: " +
 			"COMMAND gets the default for other signals that lockrun's parent ignored",
+		"Ctrl-Z does not stop a COMMAND that runs in a pipeline or from a script",
 	}
 }

@@ -28,9 +28,8 @@ func asksStop(sig syscall.Signal) bool {
 // zero is a wake-up and no signal. As long as a Tree is being waited for the bytes are the loop's, and before and after
 // they go to the channel of C, if anybody asked for it.
 type Signals struct {
-	r, w    int
-	ignored func(syscall.Signal) bool // when lockrun was started
-	caught  chan os.Signal            // builds without C: on the way into the pipe
+	r, w int
+	origin
 
 	mu   sync.Mutex
 	ch   chan os.Signal
@@ -49,7 +48,7 @@ func Listen() (*Signals, error) {
 	}
 	unix.SetNonblock(p[0], true)
 	unix.SetNonblock(p[1], true)
-	s := &Signals{r: p[0], w: p[1], ignored: ignoredAtStart()}
+	s := &Signals{r: p[0], w: p[1], origin: readOrigin()}
 	s.catchTo()
 	for _, sig := range forwarded {
 		if !s.ignored(sig) {

@@ -242,7 +242,8 @@ func TestTerminalComesBack(t *testing.T) {
 				pidfile := filepath.Join(s.dir, "pid")
 				line := s.lockrun(`echo $$ $PPID >` + pidfile + `; read x </dev/tty`)
 				if how != "" { // a script without job control: nobody but lockrun or its guard repairs the terminal
-					write(t, s.dir+"/outer", line+"\nread y; echo \"outer <$y>\"\n", 0o700)
+					// The guard needs a moment to notice lockrun's death, and the script must not read before.
+					write(t, s.dir+"/outer", line+"\nsleep 0.5; read y; echo \"outer <$y>\"\n", 0o700)
 					line = "sh " + s.dir + "/outer"
 				}
 				s.send(line)

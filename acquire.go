@@ -161,7 +161,7 @@ func (m *minder) keep(g granted) (why string) {
 	k.whenLost(func() { close(lost) })
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go k.run(ctx)
+	defer k.start()()
 	ended := make(chan struct{})
 	go func() { m.script.wait(); close(ended) }()
 	check := time.NewTicker(checkEvery)

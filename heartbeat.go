@@ -119,14 +119,17 @@ func (k *keeper) current() leaseState {
 
 var errDeadline = errors.New("no renewal was answered in time")
 
-// run renews until the lease is lost, stop is called or ctx ends.
+// start has run called when the first renewal is due, so that a job shorter than that costs no goroutine.
+func (k *keeper) start() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	first := time.AfterFunc(k.t.Every, func() { k.run(ctx) })
+	return func() { first.Stop(); cancel() }
+}
+
+// run renews at once, and then until the lease is lost, stop is called or ctx ends.
 func (k *keeper) run(ctx context.Context) {
-	next := k.t.Every
 	retry := k.firstRetry()
-	for {
-		if !sleep(ctx, next) || k.current() >= stateLost {
-			return
-		}
+	for next := time.Duration(0); sleep(ctx, next) && k.current() < stateLost; {
 		err := k.beat(ctx)
 		switch {
 		case k.current() >= stateLost:

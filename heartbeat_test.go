@@ -65,10 +65,7 @@ func keep(t *testing.T, cfg Config, renew func(ctx context.Context, n int) error
 	b.onState = func(s leaseState, _ error) { log(func() { b.states = append(b.states, s) }) }
 	b.onDeadline = func(_, kill time.Duration) { log(func() { b.kills = append(b.kills, kill) }) }
 	b.whenLost(func() { log(func() { b.lost++ }) })
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { b.run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(b.start())
 	return b
 }
 

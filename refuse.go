@@ -31,11 +31,15 @@ func (r *runner) acquire() (granted, syscall.Signal, error) {
 	defer impatient()
 	answered := make(chan answer, 1)
 	go func() { answered <- r.openAndAcquire(ctx, patience) }()
+	select {
+	case a := <-answered:
+		return r.took(a, r.signals.Pending())
+	case <-time.After(quick):
+	}
 	for {
 		select {
 		case a := <-answered:
-			r.b, r.req.RunID, r.waited = a.b, a.runID, a.waited
-			return a.g, 0, a.err
+			return r.took(a, 0)
 		case s := <-r.signals.C():
 			if !ends(s) {
 				continue // without a command there is nobody to pass it on to
@@ -43,13 +47,26 @@ func (r *runner) acquire() (granted, syscall.Signal, error) {
 			impatient()
 			select {
 			case a := <-answered:
-				r.b, r.req.RunID = a.b, a.runID
-				r.giveBack(a.g)
+				r.took(a, s.(syscall.Signal))
 			case <-time.After(interruptBound): // the process ends now, and the exchange under way with it
 			}
 			return granted{}, s.(syscall.Signal), nil
 		}
 	}
+}
+
+// quick is how soon most stores answer. Listening for signals while one is asked costs more than the answer does, so it
+// begins after that; those that come before are kept.
+const quick = 20 * time.Millisecond
+
+// took takes over an answer, and gives the lease back where sig ended the run meanwhile.
+func (r *runner) took(a answer, sig syscall.Signal) (granted, syscall.Signal, error) {
+	r.b, r.req.RunID, r.waited = a.b, a.runID, a.waited
+	if !ends(sig) {
+		return a.g, 0, a.err
+	}
+	r.giveBack(a.g)
+	return granted{}, sig, nil
 }
 
 // openAndAcquire is the part of acquire that talks to the backend. It may still run when a signal has ended the wait,

@@ -111,9 +111,7 @@ func (r *runner) startKeeping(g granted, deadline *supervise.Deadline) (stop fun
 		term, kill, _ := r.keep.deadlines()
 		deadline.Set(term, kill)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	go r.keep.run(ctx)
-	return cancel
+	return r.keep.start()
 }
 
 // job is the command as the supervisor wants it.
@@ -220,10 +218,11 @@ func (r *runner) release(end backends.End) error {
 	}
 }
 
-// hurry shortens a release to a second once TERM or INT arrives.
+// hurry shortens a release to a second once TERM or INT arrives. Nobody looks for them before a release has shown itself
+// to be slow, because listening costs more than a release.
 func (r *runner) hurry(cancel func()) (stop func()) {
 	done := make(chan struct{})
-	go func() {
+	listen := func() {
 		for {
 			select {
 			case <-done:
@@ -234,8 +233,9 @@ func (r *runner) hurry(cancel func()) (stop func()) {
 				}
 			}
 		}
-	}()
-	return func() { close(done) }
+	}
+	slow := time.AfterFunc(quick, listen)
+	return func() { slow.Stop(); close(done) }
 }
 
 // settle writes down how the run ended where the release did not do it.

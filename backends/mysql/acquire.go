@@ -58,12 +58,12 @@ var errOvertaken = errors.New("the key keeps changing between two looks at it")
 
 // ask asks until the answer is a grant or a refusal: first in the way that suffices nearly always.
 func (b *backend) ask(ctx context.Context, c *conn, r backends.Request) (backends.Grant, error) {
-	ask := b.t.quickAcquire(r, b.keep)
+	text := b.t.quickAcquire
 	if r.Slots > 1 {
-		ask = b.t.acquire(r, b.keep)
+		text = b.t.acquire
 	}
 	for range mostAsked {
-		sets, err := c.query(ctx, ask)
+		sets, err := c.query(ctx, text(r, b.keep, c.deadline(ctx)))
 		if err != nil {
 			return backends.Grant{}, err
 		}
@@ -71,15 +71,17 @@ func (b *backend) ask(ctx context.Context, c *conn, r backends.Request) (backend
 		if err != nil {
 			return backends.Grant{}, err
 		}
+		c.sync(a.now)
 		if g, err := b.settle(ctx, c, r, a); g != nil || err != nil {
 			return *cmp.Or(g, &backends.Grant{}), err
 		}
-		ask = b.t.acquire(r, b.keep)
+		text = b.t.acquire
 	}
 	return backends.Grant{}, errOvertaken
 }
 
-// settle makes a grant or a refusal of an answer, or neither, where it was overtaken or could not suffice.
+// settle makes a grant or a refusal of an answer, or neither, where it was overtaken or did not suffice, or where the
+// server's clock has been set since it was last looked at.
 func (b *backend) settle(ctx context.Context, c *conn, r backends.Request, a *answer) (*backends.Grant, error) {
 	own := a.owned(r.Owner)
 	if own == nil {

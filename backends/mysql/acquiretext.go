@@ -1,18 +1,22 @@
 package mysql
 
-import "github.com/lockrun/lockrun/backends"
+import (
+	"time"
+
+	"github.com/lockrun/lockrun/backends"
+)
 
 // quickAcquire is the text that takes the only slot of a key whose row is there and which has no lease, not even a dead
 // one. What it cannot tell or do is left to acquire.
 //
 // The first statement locks the key, so that what the others read is the last word about its leases and run ids. Read in
 // the same statement it would not be: the server looks at sub-queries before it waits for a lock.
-func (t tables) quickAcquire(r backends.Request, keep backends.Keep) string {
-	f := t.request(r, keep)
+func (t tables) quickAcquire(r backends.Request, keep backends.Keep, giveUp time.Time) string {
+	f := t.request(r, keep, giveUp)
 	f["verb"], f["slot"], f["takeover"] = "INSERT", "0", "0"
 	f["go"] = f.fill(`@lr_leases = 0 AND NOT {paused}{not_done}`)
 	return transaction(f.fill(lockKey), f.fill(`SET @lr_leases = (SELECT COUNT(*) FROM {leases} l WHERE l.job_name = {key})`),
-		f.fill(take), `SET @lr_go = ROW_COUNT() > 0`, f.fill(countToken), f.fill(countRun(r)), f.fill(look))
+		f.fill(take), granted, f.fill(countToken), f.fill(countRun(r)), f.fill(look))
 }
 
 // acquire is the text that does everything: it makes the key's row, finds a slot, records a predecessor who died.
@@ -21,8 +25,8 @@ func (t tables) quickAcquire(r backends.Request, keep backends.Keep) string {
 // Acquire nor a renewal comes between it and what follows. Its clock may be that of a moment before the locks were had,
 // when a lease that has run out meanwhile still counts as live: a wrong refusal is noticed by look, and a wrong grant
 // cannot come of it.
-func (t tables) acquire(r backends.Request, keep backends.Keep) string {
-	f := t.request(r, keep)
+func (t tables) acquire(r backends.Request, keep backends.Keep, giveUp time.Time) string {
+	f := t.request(r, keep, giveUp)
 	choose := ""
 	f["slot"] = "0"
 	if r.Slots > 1 {
@@ -31,12 +35,13 @@ func (t tables) acquire(r backends.Request, keep backends.Keep) string {
 	}
 	f["verb"], f["takeover"], f["go"] = "REPLACE", f.fill(takeover), "@lr_go"
 	return transaction(f.fill(makeKey), f.fill(decide), choose, f.fill(buryPredecessor), f.fill(numberRuns), f.fill(prune),
-		f.fill(take), f.fill(countToken), f.fill(countRun(r)), f.fill(look))
+		f.fill(take), granted, f.fill(countToken), f.fill(countRun(r)), f.fill(look))
 }
 
-// request are the literals of r.
-func (t tables) request(r backends.Request, keep backends.Keep) statement {
+// request are the literals of r. giveUp is when its sender gives up, by the server's clock.
+func (t tables) request(r backends.Request, keep backends.Keep, giveUp time.Time) statement {
 	f := t.fields(r.Key)
+	f["give_up"] = instant(giveUp)
 	f["owner"], f["slots"], f["holder"], f["host"] = text(r.Owner), number(r.Slots), text(r.Holder), text(r.Host)
 	f["pid"], f["run"], f["waited"], f["ttl"] = number(r.PID), text(r.RunID), micros(r.Waited), micros(ttl(r.TTL))
 	f["expire"], f["hold"], f["since"] = after(ttl(r.TTL)), after(r.HoldAtLeast), before(keep.DoneAge)
@@ -74,11 +79,15 @@ SET @lr_go = @lr_go AND @lr_slot IS NOT NULL`
 
 	takeover = `EXISTS (SELECT 1 FROM {leases} o WHERE o.job_name = {key} AND o.slot = {slot} AND o.released = 0)`
 
+	// take does nothing once the sender has given up: a server that was frozen, or waited for a lock, would else grant a
+	// lease to nobody, after Abandon found none.
 	take = `{verb} INTO {leases} (job_name, slot, instance_id, token, holder, host, pid, run_id, attempt_count,
   acquire_time, renew_time, expire_time, hold_time, waited_us, ttl_us, released, takeover)
 SELECT {key}, {slot}, {owner}, k.token + 1, {holder}, {host}, {pid}, {run}, {attempt},
   {now}, {now}, {expire}, {hold}, {waited}, {ttl}, 0, {takeover}
-FROM {keys} k WHERE k.job_name = {key} AND {go}`
+FROM {keys} k WHERE k.job_name = {key} AND {now} < {give_up} AND {go}`
+
+	granted = `SET @lr_go = ROW_COUNT() > 0`
 
 	countToken = `UPDATE {keys} SET token = token + 1{start} WHERE job_name = {key} AND @lr_go`
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -17,7 +18,20 @@ import (
 type conn struct {
 	raw    sqldriver.Conn
 	reused bool // it has idled, so the server may have cut it meanwhile
-	undo   bool // the last text failed inside its transaction
+	single bool // a node of a Galera cluster, which gets each statement by itself
+
+	server time.Time // what the server's clock read
+	local  time.Time // when that answer was here
+}
+
+// sync remembers what the server's clock reads now.
+func (c *conn) sync(server time.Time) { c.server, c.local = server, time.Now() }
+
+// deadline is when ctx ends by the server's clock, a little too early rather than too late. It is measured by durations
+// from the last answer, so this host's clock may read what it likes.
+func (c *conn) deadline(ctx context.Context) time.Time {
+	end, _ := ctx.Deadline() // pool.do sees to it that there is one
+	return c.server.Add(end.Sub(c.local))
 }
 
 // value is a column as the server wrote it; nil is NULL.
@@ -47,18 +61,15 @@ func (s sets) only() row {
 	return s[0].rows[0]
 }
 
-// text sends what has to be sent: a transaction that failed half-way is undone first, since BEGIN would commit it.
-func (c *conn) text(sql string) string {
-	if c.undo {
-		c.undo = false
-		return "ROLLBACK;\n" + sql
-	}
-	return sql
+// rollback undoes a transaction that failed half-way. Left open it would be committed by the next BEGIN.
+func (c *conn) rollback(ctx context.Context) error {
+	_, err := c.exec(ctx, "ROLLBACK")
+	return err
 }
 
 // exec sends one statement and returns how many rows it found.
 func (c *conn) exec(ctx context.Context, sql string) (int64, error) {
-	res, err := c.raw.(sqldriver.ExecerContext).ExecContext(ctx, c.text(sql), nil)
+	res, err := c.raw.(sqldriver.ExecerContext).ExecContext(ctx, sql, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -66,8 +77,28 @@ func (c *conn) exec(ctx context.Context, sql string) (int64, error) {
 }
 
 // query sends a text of one or more statements and reads all that comes back, to the answer of the last statement.
+//
+// A Galera node gets them one by one. It rolls a transaction back when another node's conflicts with it, at any moment,
+// and tells so in answer to the next command; but when that happens between two statements of one text, MariaDB goes on
+// with the next one outside of any transaction, and answers OK to COMMIT (seen with 10.11.19: 5 of 900 leases that passed
+// between three nodes were granted twice).
 func (c *conn) query(ctx context.Context, sql string) (sets, error) {
-	rows, err := c.raw.(sqldriver.QueryerContext).QueryContext(ctx, c.text(sql), nil)
+	if !c.single {
+		return c.send(ctx, sql)
+	}
+	var all sets
+	for statement := range strings.SplitSeq(sql, separator) {
+		got, err := c.send(ctx, statement)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, got...)
+	}
+	return all, nil
+}
+
+func (c *conn) send(ctx context.Context, sql string) (sets, error) {
+	rows, err := c.raw.(sqldriver.QueryerContext).QueryContext(ctx, sql, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -76,18 +107,18 @@ func (c *conn) query(ctx context.Context, sql string) (sets, error) {
 }
 
 func readSets(rows sqldriver.Rows) (sets, error) {
-	var all sets
+	var all sets // also what came before an error
 	next := rows.(sqldriver.RowsNextResultSet)
 	for len(rows.Columns()) > 0 {
 		s, err := readSet(rows)
 		if err != nil {
-			return nil, err
+			return all, err
 		}
 		all = append(all, s)
 		if err := next.NextResultSet(); err == io.EOF {
 			break
 		} else if err != nil {
-			return nil, err
+			return all, err
 		}
 	}
 	return all, nil

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	driver "github.com/go-sql-driver/mysql"
 
@@ -44,6 +45,8 @@ const (
 	errDeadlock    = 1213 // and a Galera node whose COMMIT lost its certification
 	errChanged     = 1020 // MariaDB: the row has changed since the transaction's snapshot
 	errDuplicate   = 1062
+	errUndone      = 3101 // group replication: COMMIT lost its certification
+	errNoVariable  = 1193
 	errNoTable     = 1146
 	errNoColumn    = 1054
 )
@@ -60,7 +63,7 @@ func mysqlCode(err error) int {
 // once. A duplicate key is such a collision too, where two Galera nodes write the same number.
 func collided(err error) bool {
 	switch mysqlCode(err) {
-	case errDeadlock, errLockTimeout, errChanged, errDuplicate:
+	case errDeadlock, errLockTimeout, errChanged, errDuplicate, errUndone:
 		return true
 	}
 	return false
@@ -77,16 +80,13 @@ func oneLine(err error) error { return errors.New(readLine(err.Error())) }
 
 // fail makes the error that a caller gets: what was tried, on which server, in which phase, why, and what to do.
 func (p *pool) fail(ctx context.Context, op string, err error) error {
-	if known := settled(err); known != nil {
-		return known
-	}
-	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
-		err = errors.Join(err, ended) // the driver may tell only that the connection is gone
+	if end := ended(ctx); end != nil && !errors.Is(err, end) {
+		err = errors.Join(err, end) // the driver may tell only that the connection is gone
 	}
 	f := &fault{phase: "asking", err: err}
 	errors.As(err, &f)
 	e := &backends.Error{Op: op, Backend: p.name}
-	cause := p.explain(ctx, f.err, e)
+	cause := p.explain(ctx, f, e)
 	if f.remedy != "" {
 		e.Remedy, e.Permanent = f.remedy, f.permanent
 	}
@@ -94,16 +94,19 @@ func (p *pool) fail(ctx context.Context, op string, err error) error {
 	return e
 }
 
-// settled are the answers that the store gave positively; they pass through as they are.
-func settled(err error) error {
+// ended is ctx.Err, also in the moment between a dialler's time-out at ctx's deadline and ctx's own.
+func ended(ctx context.Context) error {
+	if d, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
+// settled tells whether err is an answer that the store gave positively.
+func settled(err error) bool {
 	var held *backends.HeldError
 	var done *backends.DoneError
-	var usage *backends.UsageError
-	if errors.As(err, &held) || errors.As(err, &done) || errors.As(err, &usage) ||
-		errors.Is(err, backends.ErrLost) || errors.Is(err, backends.ErrNotHeld) {
-		return err
-	}
-	return nil
+	return errors.As(err, &held) || errors.As(err, &done) || errors.Is(err, backends.ErrLost) || errors.Is(err, backends.ErrNotHeld)
 }
 
 // wrapped keeps the cause for errors.Is behind words for people.
@@ -116,7 +119,8 @@ func (w *wrapped) Error() string { return w.text }
 func (w *wrapped) Unwrap() error { return w.err }
 
 // explain gives the cause in words, and sets remedy and permanence where err tells them.
-func (p *pool) explain(ctx context.Context, err error, e *backends.Error) string {
+func (p *pool) explain(ctx context.Context, f *fault, e *backends.Error) string {
+	err := f.err
 	var server *driver.MySQLError
 	switch {
 	case errors.As(err, &server):
@@ -124,12 +128,15 @@ func (p *pool) explain(ctx context.Context, err error, e *backends.Error) string
 		return fmt.Sprintf("%s (error %d)", server.Message, server.Number)
 	case errors.Is(err, context.Canceled) || errors.Is(ctx.Err(), context.Canceled):
 		return "given up"
-	case ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
+	case ended(ctx) != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
 		e.Remedy = "check that the server at " + p.server.host + " is up, not overloaded, and reachable through firewalls"
 		return "no answer in time"
 	case errors.Is(err, errClosed):
 		e.Permanent = true
 		return "the backend is closed"
+	case broken(err) && f.phase != "asking":
+		e.Remedy = "check that this is MySQL's port, and that the server is not restarting"
+		return "the server closed the connection"
 	case broken(err):
 		e.Remedy = "it may be restarting, or something between cuts connections"
 		return "the server closed the connection"

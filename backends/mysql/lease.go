@@ -49,8 +49,9 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 	err := l.b.do(ctx, "release", repeatable, func(ctx context.Context, c *conn) error {
 		sets, err := c.query(ctx, quick)
 		if mysqlCode(err) == errDuplicate { // it has a record already: assumed to be lost or crashed
-			c.undo = true
-			sets, err = c.query(ctx, whole)
+			if err = c.rollback(ctx); err == nil {
+				sets, err = c.query(ctx, whole)
+			}
 		}
 		if err != nil {
 			return err
@@ -94,7 +95,7 @@ func (l *lease) release(end backends.End, record string) string {
 	return transaction(
 		f.fill(`SELECT k.run_seq + 1 INTO @lr_seq FROM {keys} k WHERE k.job_name = {key} FOR UPDATE`),
 		f.fill(record),
-		`SET @lr_go = ROW_COUNT() > 0`,
+		granted,
 		l.free(f, end.Outcome),
 		f.fill(`UPDATE {keys} SET run_seq = @lr_seq{reset} WHERE job_name = {key} AND @lr_go`),
 		f.fill(l.count(end.Outcome)),

@@ -44,13 +44,17 @@ func newPool(s *server, timeout time.Duration) pool {
 }
 
 // setup makes the session independent of the server's defaults. A statement that waits for a lock is given up by the
-// server too when the client has given up, so that nothing is carried out long after it was asked for.
+// server too when the client has given up. MariaDB ends a session that stops in the middle of a transaction, as it can on
+// a Galera node, where the statements come one by one.
 func setup(timeout time.Duration) string {
 	seconds := max(1, int64(timeout/time.Second)-1)
-	return "SET NAMES utf8mb4;\n" +
-		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;\n" +
+	return strings.Join([]string{
+		"SET NAMES utf8mb4",
+		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		"SET SESSION autocommit = 1, time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'," +
-		" sql_safe_updates = 0, innodb_lock_wait_timeout = " + number(seconds)
+			" sql_safe_updates = 0, innodb_lock_wait_timeout = " + number(seconds) +
+			" /*M!100300 , idle_transaction_timeout = " + number(2*seconds) + " */",
+	}, separator)
 }
 
 // Whether a request whose answer was lost may be sent again at once, before the caller learns of it.
@@ -81,13 +85,12 @@ func (p *pool) do(ctx context.Context, op string, again bool, f func(context.Con
 		}
 		err = f(ctx, c)
 		switch {
-		case err == nil:
+		case err == nil || settled(err):
 			p.put(c)
-			return nil
+			return err
 		case c.reused && (errors.Is(err, sqldriver.ErrBadConn) || again && broken(err)) && ctx.Err() == nil:
 			p.discard(c)
-		case collided(err) && sleep(ctx, pause/2+rand.N(pause)):
-			c.undo = true
+		case collided(err) && c.rollback(ctx) == nil && sleep(ctx, pause/2+rand.N(pause)):
 			p.put(c)
 			pause = min(2*pause, 100*time.Millisecond)
 		default:

@@ -117,7 +117,7 @@ func (t tables) ddl() []string {
 }
 
 // InitPlan is the DDL as an administrator would run it.
-func (b *backend) InitPlan() string { return strings.Join(b.t.ddl(), ";\n") + ";\n" }
+func (b *backend) InitPlan() string { return strings.Join(b.t.ddl(), separator) + separator }
 
 // Init creates the tables that are missing, one statement after the other, and checks those that are there. It may be
 // repeated and run by many at once: each statement leaves what it finds.
@@ -172,18 +172,30 @@ var shapeQuery = sync.OnceValue(func() string {
 	return "SELECT " + strings.Join(columns, ", ") + " FROM {leases} l, {keys} k, {runs} r, {history} h LIMIT 0"
 })
 
+// isGalera comes last: a server that cannot be a node answers it with an error.
+const isGalera = "SELECT @@GLOBAL.wsrep_on"
+
 // check says setup and looks at version and shape of the tables, in one exchange.
 func (t tables) check(ctx context.Context, c *conn, setup string) error {
-	f := t.fields("")
-	got, err := c.query(ctx, setup+";\n"+f.fill("SELECT MAX(version) FROM {schema};\n"+shapeQuery()))
+	got, err := c.query(ctx, setup+separator+t.fields("").fill("SELECT MAX(version), {now} FROM {schema}"+separator+shapeQuery())+
+		separator+isGalera)
+	if mysqlCode(err) != errNoVariable && err != nil {
+		return err
+	}
+	if len(got) < 2 {
+		return errNoAnswer
+	}
+	c.single = err == nil && len(got) == 3 && got[2].rows[0].num(0) != 0
+	at, err := got.only().time(1)
 	if err != nil {
 		return err
 	}
+	c.sync(at)
 	if v := got.only(); v.num(0) != schemaVersion {
 		return wrongVersion(v)
 	}
 	for i, want := range shape {
-		is := got[len(got)-1].types[i]
+		is := got[1].types[i]
 		if is.name != want.kind || want.kind == "DATETIME" && is.digits != 6 {
 			return &fault{phase: "looking at the tables", permanent: true,
 				err:    fmt.Errorf("column %s of %s is %s, not %s", want.column, t.aliased(want.table), is, columnType{want.kind, 6}),

@@ -88,8 +88,11 @@ func transaction(statements ...string) string {
 			all = append(all, s)
 		}
 	}
-	return strings.Join(append(all, "COMMIT"), ";\n")
+	return strings.Join(append(all, "COMMIT"), separator)
 }
+
+// separator stands between statements, and nowhere else: no literal can contain it.
+const separator = ";\n"
 
 // recordFields are the literals of a record.
 func recordFields(r backends.Record, name string) statement {

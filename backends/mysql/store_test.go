@@ -68,6 +68,10 @@ func open(t testing.TB, raw string, o backends.Options) backends.Backend {
 	return b
 }
 
+func openURL(u *backends.URL) (backends.Backend, error) {
+	return mysql.Open(context.Background(), u, backends.Options{})
+}
+
 // expire moves the ends of live leases back, as if time had passed.
 func (s *store) expire(key string) {
 	s.m.Exec("UPDATE "+s.table+" SET expire_time = UTC_TIMESTAMP(6) WHERE job_name = ? AND released = 0", []byte(key))

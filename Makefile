@@ -13,15 +13,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 TAGS := urfave_cli_no_docs sqlite_omit_load_extension netgo osusergo
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-# musl's start asks the processor nothing. glibc's asks it dozens of times about its caches, and on a virtual machine each
-# question is a trip to the hypervisor: measured, 0.5 to 0.9 ms of each start of lockrun, and of its guard.
-ifeq ($(origin CC),default)
-CC := $(shell command -v musl-gcc || command -v cc || command -v gcc)
-endif
-
 # Static where this machine's linker can do it. A build without a C compiler is static by itself.
 CAN_STATIC := $(shell d=$$(mktemp -d) && echo 'int main(void){return 0;}' >$$d/a.c && \
-	$(or $(CC),false) -static -o $$d/a $$d/a.c 2>/dev/null && echo yes; rm -rf "$$d")
+	$(or $(CC),cc) -static -o $$d/a $$d/a.c 2>/dev/null && echo yes; rm -rf "$$d")
 ifeq ($(CAN_STATIC),yes)
 STATIC := -linkmode external -extldflags "-static"
 endif
@@ -34,8 +28,8 @@ STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
 .PHONY: build static-pure install test lint needs fmt vet staticcheck tidy vulncheck race purego cross bench bench-servers clean help
 
-build: ## lockrun for this machine, static where possible (apt install musl-tools makes it start faster)
-	CC='$(CC)' $(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS) $(STATIC)' -o lockrun .
+build: ## lockrun for this machine, static where possible
+	$(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS) $(STATIC)' -o lockrun .
 
 static-pure: ## the same without a C compiler (SQLite in Go: larger, slower to start)
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o lockrun .

@@ -31,6 +31,7 @@ var roles = map[string]func(args []string){
 	"block":   roleBlock,
 	"pending": rolePending,
 	"osexec":  roleOSExec,
+	"seccomp": roleSeccomp,
 }
 
 func TestMain(m *testing.M) {
@@ -65,6 +66,8 @@ type report struct {
 	Warnings []string
 	Error    string
 	ExitCode int
+
+	Unprotected []string
 }
 
 func roleRun(args []string) {
@@ -82,6 +85,7 @@ func roleRun(args []string) {
 }
 
 func execute(p plan) (rep report) {
+	rep.Unprotected = Unprotected()
 	s, err := Listen()
 	if err != nil {
 		panic(err)

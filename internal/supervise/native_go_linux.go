@@ -12,8 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// childAttr asks for the parent-death signal only where there is one: the start would fail otherwise.
 func childAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	attr := &syscall.SysProcAttr{Setpgid: true}
+	var v int32
+	if prctlGet(unix.PR_GET_PDEATHSIG, &v) == nil {
+		attr.Pdeathsig = syscall.SIGKILL
+	}
+	return attr
 }
 
 const exactDispositions = false

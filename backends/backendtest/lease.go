@@ -306,6 +306,20 @@ var slotCases = []testCase{
 			s.Errorf("refused with %+v", h)
 		}
 	}},
+	{"a minimum hold takes up a slot", func(s *suite) {
+		r := s.request("k")
+		r.Slots, r.HoldAtLeast = 2, time.Hour
+		first := s.acquire(s.a, r)
+		s.release(first, backends.Succeeded)
+		r = s.request("k")
+		r.Slots = 2
+		if g := s.acquire(s.a, r).Grant(); g.Slot == first.Grant().Slot {
+			s.Errorf("slot %d was granted although its minimum hold runs", g.Slot)
+		}
+		r = s.rival("k")
+		r.Slots = 2
+		s.refused(s.b, r)
+	}},
 	{"fewer slots than holders refuse", func(s *suite) {
 		r := s.request("k")
 		r.Slots = 2

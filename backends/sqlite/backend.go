@@ -5,8 +5,11 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/lockrun/lockrun/backends"
 )
@@ -21,6 +24,7 @@ type backend struct {
 	turn   chan struct{} // holds one element while an operation uses what follows
 	c      *conn         // nil: the database does not exist, or has not been opened
 	id     fileID        // of the file that c is connected to
+	frozen bool          // c reads the file as if it never changed
 	pin    *os.File      // of that file, see pins
 	watch  watcher
 	closed bool
@@ -35,8 +39,13 @@ var (
 	_ backends.Doctor  = (*backend)(nil)
 )
 
-// Name says which file it is.
-func (b *backend) Name() string { return "sqlite:" + b.path }
+// Name says which file it is. A path may hold a newline, a message may not.
+func (b *backend) Name() string {
+	if strings.ContainsFunc(b.path, unicode.IsControl) {
+		return "sqlite:" + strconv.Quote(b.path)
+	}
+	return "sqlite:" + b.path
+}
 
 func (b *backend) livePath() string { return b.path + "-live" }
 
@@ -98,9 +107,13 @@ func attempt[T any](ctx context.Context, b *backend, a access, f func(c *conn) (
 		}
 		var v T
 		if err = b.connect(ctx, a); err == nil {
-			if v, err = f(b.c); err == nil {
-				return v, nil
-			}
+			v, err = f(b.c)
+		}
+		if b.thawed() {
+			continue
+		}
+		if err == nil {
+			return v, nil
 		}
 		if !passing(err) && !(settling(err) && time.Since(began) < settle) {
 			return none, err

@@ -90,6 +90,9 @@ func denied(err error) bool {
 // which of three files.
 func (b *backend) denial() (what, remedy string) {
 	dir := filepath.Dir(b.path)
+	if !b.o.ReadOnly && errors.Is(unix.Access(dir, unix.W_OK), unix.EROFS) {
+		return dir + " is on a file system that is mounted read-only", "mount it for writing, or name another file"
+	}
 	if unix.Access(dir, unix.X_OK) != nil {
 		return describe(closedFolder(dir)), "let this user into the folder"
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,13 +62,12 @@ func (b *backend) dialChecked(ctx context.Context) error {
 		return err
 	}
 	// One state of the file, not one a question: another process may be furnishing it.
-	ready, err := within(c, "BEGIN", func() (bool, error) { return inspect(c) })
-	if err == nil && !ready && !b.o.ReadOnly {
+	found, err := within(c, "BEGIN", func() (condition, error) { return inspect(c) })
+	if err == nil && found != ready && !b.o.ReadOnly {
 		err = b.underLock(ctx, func() error { return furnish(ctx, c) })
-		ready = err == nil
 	}
-	if err != nil || !ready {
-		c.close() // an empty file that may not be written to reads as an empty store
+	if err != nil || b.o.ReadOnly && found == empty {
+		c.close() // an empty file reads as an empty store
 		return err
 	}
 	b.c, b.pin = c, nil
@@ -82,46 +82,77 @@ func (b *backend) dialChecked(ctx context.Context) error {
 
 // dial chooses how the file may be opened. A reader must not create -wal and -shm where it is not a member who may write:
 // they would be its own, and the members could not use them. Without a -wal the database file is complete, and may be
-// read as if it never changed; what a writer that begins meanwhile puts into it is an error to the reader, which then
-// looks again.
+// read as if it never changed, for one operation; see thawed.
 func (b *backend) dial() (*conn, error) {
+	b.frozen = false
 	if !b.o.ReadOnly {
+		if err := unix.Access(b.path, unix.W_OK); err != nil {
+			return nil, err // SQLite would open it for reading, and say so only when it has to write
+		}
 		return dial(b.d, b.path, "mode=rw")
 	}
 	if unix.Access(b.path, unix.W_OK) == nil && unix.Access(filepath.Dir(b.path), unix.W_OK) == nil {
 		return dial(b.d, b.path, "mode=ro")
 	}
-	if _, err := os.Lstat(b.path + "-wal"); errors.Is(err, fs.ErrNotExist) {
+	if !exists(b.path + "-wal") {
+		b.frozen = true
 		return dial(b.d, b.path, "mode=ro&immutable=1")
 	}
 	return dial(b.d, b.path, "mode=ro")
 }
 
-// inspect tells whether the database is furnished. It errs where it is not ours to use.
-func inspect(c *conn) (bool, error) {
+// thawed ends a frozen connection after an operation, and tells whether a writer has begun meanwhile, so that what was
+// read may be neither what was nor what is.
+func (b *backend) thawed() bool {
+	if !b.frozen || b.c == nil {
+		return false
+	}
+	b.disconnect()
+	return exists(b.path + "-wal")
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// condition is what a file was found to be.
+type condition int
+
+const (
+	empty    condition = iota // a database without anything in it, or a file of no bytes
+	switched                  // ours, but no longer in WAL mode: good enough to read
+	ready
+)
+
+// inspect errs where the file is not ours to use.
+func inspect(c *conn) (condition, error) {
 	id, err := c.one("PRAGMA application_id")
 	if err != nil {
-		return false, err
+		return empty, err
 	}
 	version, err := c.one("PRAGMA user_version")
 	if err != nil {
-		return false, err
+		return empty, err
 	}
 	v, _ := strconv.Atoi(version)
 	switch {
 	case id == strconv.Itoa(appID) && v > schemaVersion:
-		return false, fmt.Errorf("%w: schema version %d, this one knows %d", errNewer, v, schemaVersion)
+		return empty, fmt.Errorf("%w: schema version %d, this one knows %d", errNewer, v, schemaVersion)
 	case id == strconv.Itoa(appID) && v == schemaVersion:
 		mode, err := c.one("PRAGMA journal_mode")
-		return mode == "wal" || mode == "off", err // off: opened as immutable
+		if mode == "wal" {
+			return ready, err
+		}
+		return switched, err
 	case id != "0" || v != 0:
-		return false, fmt.Errorf("%w (application_id %s, user_version %d)", errNotOurs, id, v)
+		return empty, fmt.Errorf("%w (application_id %s, user_version %d)", errNotOurs, id, v)
 	}
 	tables, err := c.one("SELECT count(*) FROM sqlite_master")
 	if err == nil && tables != "0" {
 		err = fmt.Errorf("%w (it has tables, and no mark of lockrun)", errNotOurs)
 	}
-	return false, err
+	return empty, err
 }
 
 // furnish switches an empty database to WAL and creates the schema. All who do it at once take turns (underLock), yet
@@ -140,8 +171,8 @@ func furnish(ctx context.Context, c *conn) error {
 		}
 	}
 	_, err := within(c, "BEGIN IMMEDIATE", func() (struct{}, error) {
-		ready, err := inspect(c)
-		if err != nil || ready {
+		found, err := inspect(c)
+		if err != nil || found == ready {
 			return struct{}{}, err
 		}
 		for _, sql := range append(ddl, fmt.Sprintf("PRAGMA application_id=%d", appID), fmt.Sprintf("PRAGMA user_version=%d", schemaVersion)) {
@@ -164,7 +195,11 @@ func (b *backend) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return createShared(b.path, fileMode(fi.Mode()), -1, -1)
+	mode, gid := fileMode(fi.Mode()), -1
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok && mode&0o020 != 0 {
+		gid = int(st.Gid) // what the set-group-ID bit would do, had somebody thought of it
+	}
+	return createShared(b.path, mode, -1, gid)
 }
 
 // createFolders creates the folders of the default paths. For root's the mode is 0755, as for everything in /var/lib,

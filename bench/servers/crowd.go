@@ -14,19 +14,18 @@ func (b *bench) oneKey(s *stage, st *store) []row {
 	round := 0
 	cs := st.contenders(s, b.crowd, func(int) string { return "crowd" })
 	recorded := st.recordRefusal(s)
-	var ours, native []time.Duration
-	var scripts time.Duration
+	var ours, native, scripts []time.Duration
 	for range 2 * b.rounds {
 		round++
 		before := st.native.busy()
 		ours = append(ours, crowdOnce(cs, fmt.Sprintf("crowd-%d", round)))
-		scripts += st.native.busy() - before
+		scripts = append(scripts, st.native.busy()-before)
 		native = append(native, st.native.atOnce(recorded, b.crowd))
 	}
 	what := fmt.Sprintf("%s, %d contenders at one instant on one key: one runs, the others are refused; time until all know, against the refused request replayed", st.name, b.crowd)
 	rows := []row{versus(what, median(ours), median(native))}
-	if scripts > 0 {
-		rows = append(rows, row{"of which the server spent inside our scripts, on average", ms(scripts / time.Duration(len(ours))), "", ""})
+	if inside := median(scripts); inside > 0 {
+		rows = append(rows, row{"of which the server spent inside our scripts", ms(inside), "", ""})
 	}
 	return rows
 }

@@ -11,12 +11,10 @@ import (
 
 // oneKey lets a crowd ask for one lease at one instant. All but one have to be told who holds it.
 func (b *bench) oneKey(s *stage, st *store) []row {
-	round := 0
 	cs := st.contenders(s, b.crowd, func(int) string { return "crowd" })
 	recorded := st.recordRefusal(s)
 	var ours, native, scripts []time.Duration
-	for range 2 * b.rounds {
-		round++
+	for round := range 2 * b.rounds {
 		before := st.native.busy()
 		ours = append(ours, crowdOnce(cs, fmt.Sprintf("crowd-%d", round)))
 		scripts = append(scripts, st.native.busy()-before)

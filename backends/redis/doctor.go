@@ -172,7 +172,7 @@ func (e *exam) rights(ctx context.Context) {
 func (e *exam) needed(key string) [][]any {
 	all := [][]any{{"EVALSHA", "x", 1, key}, {"EVAL", "return 1", 1, key}, {"TIME"}, {"BLPOP", key, 1}}
 	for _, words := range strings.Fields("HGETALL HDEL:f HSET:f:v HGET:f ZADD:1:m ZREM:m ZSCORE:m ZRANGE:0:1 ZREVRANGE:0:1 ZRANGEBYSCORE:0:1 " +
-		"ZREMRANGEBYRANK:0:1 ZREMRANGEBYSCORE:0:1 ZCARD SADD:m SMEMBERS LPUSH:v LTRIM:0:1 LRANGE:0:1 LINDEX:0 RPOP EXISTS PEXPIRE:1") {
+		"ZREMRANGEBYRANK:0:1 ZREMRANGEBYSCORE:0:1 ZCARD SADD:m SMEMBERS LPUSH:v LTRIM:0:1 LRANGE:0:1 LINDEX:0 RPOP DEL EXISTS PEXPIRE:1") {
 		parts := strings.Split(words, ":")
 		cmd := []any{parts[0], key}
 		for _, p := range parts[1:] {

@@ -34,6 +34,8 @@ var answers = []advice{
 	{"ERR Client sent AUTH, but no password is set", "the server has no password: leave it out of the URL", true},
 	{"ERR invalid password", "check the password", true},
 	{"NOPERM", "give the user the rights of lockrun, " + docs, true},
+	{"ERR The user executing the script can't run this command", "give the user the rights of lockrun, " + docs, true},
+	{"ERR The user executing the script can't access", "give the user the rights of lockrun, " + docs, true},
 	{"ERR DB index is out of range", "use a smaller number of the database in the URL", true},
 	{"ERR invalid DB index", "use a smaller number of the database in the URL", true},
 	{"ERR SELECT is not allowed in cluster mode", "leave the number of the database out of the URL", true},
@@ -91,9 +93,6 @@ func (c *config) scrub(text string) string {
 // advise finds the remedy.
 func (c *config) advise(err error) (remedy string, permanent bool) {
 	var reply serverError
-	if errors.As(err, &reply) || isReply(err) {
-		return adviseReply(replyText(err))
-	}
 	switch {
 	case errors.Is(err, errNoMaster):
 		return "check the master's name in the path of the URL", true
@@ -101,6 +100,8 @@ func (c *config) advise(err error) (remedy string, permanent bool) {
 		return "check host and port", true
 	case errors.Is(err, errReplicas):
 		return "look at the replicas, or ask for fewer by wait_replicas", false
+	case errors.As(err, &reply), isReply(err):
+		return adviseReply(replyText(err))
 	}
 	var p *phaseError
 	if !errors.As(err, &p) {

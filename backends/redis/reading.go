@@ -17,7 +17,7 @@ import (
 // now is the server's clock.
 func (n *node) now(ctx context.Context) (time.Time, error) {
 	var now time.Time
-	err := n.call(ctx, "read the clock", 0, true, func(ctx context.Context, c *goredis.Client) error {
+	err := n.call(ctx, "read the clock", 0, repeatable, func(ctx context.Context, c *goredis.Client) error {
 		var err error
 		now, err = c.Time(ctx).Result()
 		return err
@@ -182,7 +182,7 @@ func (n *node) spread(ctx context.Context, op string, list []int, bucket func(in
 		wg.Go(func() {
 			for c := range slices.Chunk(part, chunk) {
 				if errs[i] == nil {
-					errs[i] = n.call(ctx, op, bucket(c[0]), true, func(ctx context.Context, client *goredis.Client) error { return f(ctx, client, c) })
+					errs[i] = n.call(ctx, op, bucket(c[0]), repeatable, func(ctx context.Context, client *goredis.Client) error { return f(ctx, client, c) })
 				}
 			}
 		})
@@ -219,7 +219,7 @@ func (n *node) parts(ctx context.Context, list []int, bucket func(int) int) ([][
 // registerWaiter tells how long the key stays taken if nothing happens, 0 where nobody knows, and whether it is free.
 func (n *node) registerWaiter(ctx context.Context, key, owner string, slots int) (left time.Duration, free bool, err error) {
 	k := n.c.names(key)
-	v, err := n.script(ctx, "wait", key, scripts.wait, 0, []string{k.lease, k.waiters}, owner, slots, length(waiterLife))
+	v, err := n.script(ctx, "wait", key, scripts.wait, 0, []string{k.lease, k.waiters, k.wake}, owner, slots, length(waiterLife))
 	if err != nil {
 		return 0, false, err
 	}
@@ -234,7 +234,7 @@ func (n *node) sleepUntilWoken(ctx context.Context, key string, d time.Duration)
 	k := n.c.names(key)
 	ctx, cancel := context.WithTimeout(ctx, d+n.c.timeout)
 	defer cancel()
-	err = n.call(ctx, "wait", bucketOf(key), true, func(ctx context.Context, c *goredis.Client) error {
+	err = n.call(ctx, "wait", bucketOf(key), repeatable, func(ctx context.Context, c *goredis.Client) error {
 		// go-redis rounds BLPOP's timeout to seconds; Redis takes fractions since 6.0.
 		err := c.Do(ctx, "BLPOP", k.wake, strconv.FormatFloat(d.Seconds(), 'f', 3, 64)).Err()
 		woken = err == nil
@@ -248,7 +248,7 @@ func (n *node) sleepUntilWoken(ctx context.Context, key string, d time.Duration)
 
 // unregisterWaiter is a courtesy: a registration runs out by itself.
 func (n *node) unregisterWaiter(ctx context.Context, key, owner string) error {
-	return n.call(ctx, "wait", bucketOf(key), true, func(ctx context.Context, c *goredis.Client) error {
+	return n.call(ctx, "wait", bucketOf(key), repeatable, func(ctx context.Context, c *goredis.Client) error {
 		return c.ZRem(ctx, n.c.names(key).waiters, owner).Err()
 	})
 }

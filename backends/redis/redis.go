@@ -89,29 +89,50 @@ func (b *backend) Close() error {
 // is needed for safety.
 const courtesy = 250 * time.Millisecond
 
-// background is work that nobody waits for, except Close, and that only for a moment.
-type background struct{ wg sync.WaitGroup }
+// background is work that nobody waits for, except Close, and that only for a moment. Work may begin while Close waits,
+// which a sync.WaitGroup does not allow.
+type background struct {
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // closed when n falls to 0; nil while nobody waits for that
+}
 
 func (b *background) do(ctx context.Context, bound time.Duration, f func(context.Context)) {
-	b.wg.Add(1)
+	b.mu.Lock()
+	b.n++
+	b.mu.Unlock()
 	go func() {
-		defer b.wg.Done()
+		defer b.done()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 		defer cancel()
 		f(ctx)
 	}()
 }
 
+func (b *background) done() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n--; b.n == 0 && b.idle != nil {
+		close(b.idle)
+		b.idle = nil
+	}
+}
+
 func (b *background) wait(bound time.Duration) {
-	done := make(chan struct{})
-	go func() {
-		b.wg.Wait()
-		close(done)
-	}()
+	b.mu.Lock()
+	if b.n == 0 {
+		b.mu.Unlock()
+		return
+	}
+	if b.idle == nil {
+		b.idle = make(chan struct{})
+	}
+	idle := b.idle
+	b.mu.Unlock()
 	t := time.NewTimer(bound)
 	defer t.Stop()
 	select {
-	case <-done:
+	case <-idle:
 	case <-t.C:
 	}
 }

@@ -70,18 +70,25 @@ func (s *script) run(ctx context.Context, c *goredis.Client, replicas int, keys 
 	return v, err
 }
 
-// evaluate adds WAIT to the exchange where replicas have to have the write.
+// evaluate adds WAIT to the exchange where replicas have to have the write, and ASKING where a slot is being moved.
 func evaluate(ctx context.Context, c *goredis.Client, replicas int, call func(goredis.Scripter) *goredis.Cmd) ([]any, error) {
-	if replicas == 0 {
+	moving := ctx.Value(asking{}) != nil
+	if replicas == 0 && !moving {
 		return list(call(c))
 	}
 	pipe := c.Pipeline()
+	if moving {
+		pipe.Do(ctx, "ASKING")
+	}
 	cmd := call(pipe)
-	wait := pipe.Do(ctx, "WAIT", replicas, waitFor(ctx).Milliseconds())
+	var wait *goredis.Cmd
+	if replicas > 0 {
+		wait = pipe.Do(ctx, "WAIT", replicas, waitFor(ctx).Milliseconds())
+	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	v, err := list(cmd)
-	if err != nil {
-		return nil, err
+	if err != nil || wait == nil {
+		return v, err
 	}
 	n, err := wait.Int()
 	if err != nil {

@@ -89,7 +89,7 @@ func votes(addrs []string, addr string) (n int) {
 }
 
 func (r *sentinel) failed(s *server, err error) bool {
-	if isReply(err) && !outdated(err) {
+	if isReply(err) && !outdated(err) && !errors.Is(err, errReplicas) { // without replicas it may be the master no more
 		return false
 	}
 	r.mu.Lock()

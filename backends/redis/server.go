@@ -72,7 +72,7 @@ func reusable(err error) bool {
 // isReply tells an answer of the server from a failure to get one.
 func isReply(err error) bool {
 	var reply goredis.Error
-	return errors.As(err, &reply) || errors.Is(err, errOdd)
+	return errors.As(err, &reply) || errors.Is(err, errOdd) || errors.Is(err, errReplicas)
 }
 
 // take returns an idle connection, the last one used first, or a new one.

@@ -77,7 +77,7 @@ func opened(t testing.TB, url string, o backends.Options) backends.Backend {
 func (s *store) each(key string, f command) {
 	s.t.Helper()
 	for _, n := range s.nodes {
-		if err := n.call(context.Background(), "test", bucketOf(key), true, f); err != nil {
+		if err := n.call(context.Background(), "test", bucketOf(key), repeatable, f); err != nil {
 			s.t.Fatal(err)
 		}
 	}

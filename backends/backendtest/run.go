@@ -25,6 +25,10 @@ type Store struct {
 	// Dump is all that the store has of key's leases, in a form in which equal contents are equal strings.
 	Dump func(key string) string
 
+	// Foreign puts something that is not lockrun's where a lease of key would be, and returns its contents as they are
+	// at each call of the function returned. Nil where nothing foreign can be there.
+	Foreign func(key string) (contents func() string)
+
 	// TTL is the length of the leases that the suite takes; 0: a minute. A store whose Expire has to wait asks for a
 	// short one, yet long enough for a test to get through while it lasts.
 	TTL time.Duration
@@ -66,6 +70,7 @@ var groups = []group{
 	{"Slots", slotCases}, {"Pause", pauseCases}, {"Break", breakCases}, {"Status", statusCases},
 	{"History", historyCases}, {"Keep", keepCases}, {"Keys", keyCases}, {"Wait", waitCases},
 	{"Context", contextCases}, {"Concurrency", concurrencyCases}, {"Faults", faultCases},
+	{"Foreign", foreignCases}, {"Optional", optionalCases},
 }
 
 // suite is one test with two hosts.

@@ -53,8 +53,8 @@ func helperRequest(key string, ttl time.Duration) backends.Request {
 	return backends.Request{Key: key, Owner: backends.NewOwner(), Holder: "helper", Host: "same", PID: os.Getpid(), TTL: ttl, Slots: 1, Last: true}
 }
 
-// helpOnce is one run, let go when its standard input ends: "ran", "skipped", or an error. A run lasts as long as
-// args[0] says.
+// helpOnce is one run, let go when its standard input ends: "ran", "skipped", or an error. A run lasts until the file
+// args[0], if there is an argument, exists.
 func helpOnce(driver, path, key string, args []string) error {
 	fmt.Println("ready")
 	io.Copy(io.Discard, os.Stdin)
@@ -73,11 +73,9 @@ func helpOnce(driver, path, key string, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := time.ParseDuration(args[0])
-	if err != nil {
-		return err
+	for len(args) > 0 && !exists(args[0]) {
+		time.Sleep(5 * time.Millisecond)
 	}
-	time.Sleep(d) // the job
 	if err := l.Release(ctx, backends.End{Outcome: backends.Succeeded}); err != nil {
 		return err
 	}
@@ -297,20 +295,40 @@ func (p *proc) kill() {
 	p.cmd.Wait()
 }
 
-// letGo ends the standard input of all helpers that are ready, and returns the last line of each.
-func letGo(t *testing.T, all []*proc) map[string]int {
+// release ends the standard input of all helpers once they are ready, and gives the next line of each as it comes.
+func release(t *testing.T, all []*proc) <-chan string {
 	t.Helper()
 	for _, p := range all {
 		p.want("ready")
 	}
+	lines := make(chan string, len(all))
 	for _, p := range all {
 		p.in.Close()
+		go func() { lines <- p.line() }()
 	}
-	results := map[string]int{}
-	for _, p := range all {
-		results[p.line()]++
+	return lines
+}
+
+// letGo counts the lines that release gives.
+func letGo(t *testing.T, all []*proc) map[string]int {
+	t.Helper()
+	lines, results := release(t, all), map[string]int{}
+	for range all {
+		results[next(t, lines)]++
 	}
 	return results
+}
+
+// next is the next line of any helper.
+func next(t *testing.T, lines <-chan string) string {
+	t.Helper()
+	select {
+	case line := <-lines:
+		return line
+	case <-time.After(2 * patience): // the helpers themselves give up before
+		t.Fatal("a helper says nothing")
+		return ""
+	}
 }
 
 // eventually looks until f is true.

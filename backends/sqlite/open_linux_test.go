@@ -156,7 +156,7 @@ func TestDefaultFoldersAreCreated(t *testing.T) {
 		os.Chmod(filepath.Dir(s.path), 0o777)
 		t.Setenv("HOME", filepath.Dir(s.path))
 		s.path = filepath.Join(filepath.Dir(s.path), ".local", "state", "lockrun", "lockrun.db")
-		if got := letGo(t, []*proc{s.startAs(alice, exe, "once", "k", "0s")}); got["ran"] != 1 {
+		if got := letGo(t, []*proc{s.startAs(alice, exe, "once", "k")}); got["ran"] != 1 {
 			t.Fatal(got)
 		}
 		checkModes(t, s.path)

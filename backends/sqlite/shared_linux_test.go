@@ -75,7 +75,7 @@ func TestMembersOfAGroupShareAStore(t *testing.T) {
 				p := s.startAs(who, exe, "hold", "k", "1h")
 				p.want("held")
 				p.kill()
-				done := s.startAs(who, exe, "once", "k", "0s")
+				done := s.startAs(who, exe, "once", "k")
 				if got := letGo(t, []*proc{done}); got["ran"] != 1 {
 					t.Fatalf("user %v: %v", who, got)
 				}
@@ -88,7 +88,7 @@ func TestMembersOfAGroupShareAStore(t *testing.T) {
 					t.Errorf("%s has group %d and mode %o", suffix, st.Gid, st.Mode&0o777)
 				}
 			}
-			p := s.startAs(stranger, exe, "once", "k", "0s")
+			p := s.startAs(stranger, exe, "once", "k")
 			p.want("ready")
 			p.in.Close()
 			if line := p.line(); !strings.Contains(line, "permission denied") && !strings.Contains(line, "owner") {
@@ -101,7 +101,7 @@ func TestMembersOfAGroupShareAStore(t *testing.T) {
 func TestAFolderWithoutSetGroupID(t *testing.T) {
 	s, exe := shared(t, 0o770)
 	for _, who := range []*syscall.Credential{nil, alice, bob} {
-		if got := letGo(t, []*proc{s.startAs(who, exe, "once", "k", "0s")}); got["ran"] != 1 {
+		if got := letGo(t, []*proc{s.startAs(who, exe, "once", "k")}); got["ran"] != 1 {
 			t.Fatalf("user %v: %v", who, got)
 		}
 	}
@@ -109,13 +109,13 @@ func TestAFolderWithoutSetGroupID(t *testing.T) {
 
 func TestAMemberIsToldWhichFileIsInTheWay(t *testing.T) {
 	s, exe := shared(t, 0o770|fs.ModeSetgid)
-	p := s.startAs(alice, exe, "once", "k", "0s")
+	p := s.startAs(alice, exe, "once", "k")
 	letGo(t, []*proc{p})
 	for _, suffix := range []string{"-shm", "-wal", ""} {
 		if err := os.Chmod(s.path+suffix, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p := s.startAs(bob, exe, "once", "k", "0s")
+		p := s.startAs(bob, exe, "once", "k")
 		p.want("ready")
 		p.in.Close()
 		line := p.line()

@@ -60,7 +60,7 @@ func newStore(t testing.TB, d driverFuncs) *store {
 }
 
 func (s *store) suite() *backendtest.Store {
-	return &backendtest.Store{Open: s.open, Expire: s.expire, Remove: s.remove, Dump: s.dump}
+	return &backendtest.Store{Open: s.open, Expire: s.expire, Remove: s.remove, Dump: s.dump, Foreign: s.foreign}
 }
 
 func (s *store) open(o backends.Options) backends.Backend {
@@ -112,4 +112,15 @@ func (s *store) remove(key string) {
 
 func (s *store) dump(key string) string {
 	return fmt.Sprint(s.sql(`SELECT * FROM leases WHERE key=? ORDER BY slot`, key), s.sql(`SELECT token, starts FROM keys WHERE key=?`, key))
+}
+
+// foreign puts a table of the same name in the place of lockrun's.
+func (s *store) foreign(string) (contents func() string) {
+	s.open(backends.Options{}).Close()
+	s.sql(`ALTER TABLE leases RENAME TO other`)
+	s.sql(`CREATE TABLE leases (id INTEGER PRIMARY KEY, name TEXT)`)
+	s.sql(`INSERT INTO leases (name) VALUES ('not a lease')`)
+	return func() string {
+		return fmt.Sprint(s.sql(`SELECT * FROM leases`), s.sql(`SELECT sql FROM sqlite_master`))
+	}
 }

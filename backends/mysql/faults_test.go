@@ -68,6 +68,29 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 	})
 }
 
+// A server that was frozen carries out what lies in its sockets when it goes on. It must not grant a lease to somebody who
+// has given up meanwhile: nobody would release it.
+func TestAFrozenServerGrantsNothingAfterwards(t *testing.T) {
+	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	s := newStore(t, m)
+	slots := request("slots")
+	slots.Slots = 2
+	for _, r := range []backends.Request{request("known"), request("new"), slots} {
+		b := s.open(t, backends.Options{})
+		defer b.Close()
+		mustRelease(t, mustAcquire(t, b, request("known"))) // the connection is there before the server freezes
+		m.Freeze()
+		_, err := b.Acquire(within(t, 300*time.Millisecond), r)
+		unknown(t, err, false, "no answer in time")
+		m.Thaw()
+		waitForCut(t, m)
+		if d := s.dump(r.Key); d != "" {
+			t.Errorf("granted to nobody: %s", d)
+		}
+		mustRelease(t, mustAcquire(t, b, r)) // who asks again gets it
+	}
+}
+
 // TERM has to end each operation at once; to a backend it comes as a context that is cancelled.
 func TestACancelledContextEndsEveryOperationAtOnce(t *testing.T) {
 	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})

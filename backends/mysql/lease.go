@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -30,10 +31,7 @@ const mine = `l.job_name = {key} AND l.slot = {slot} AND l.token = {token} AND l
 
 // Renew is one statement, and so one transaction. It needs no lock on the key: whoever takes the slot locks this row too.
 func (l *lease) Renew(ctx context.Context, d time.Duration) error {
-	f := l.fields()
-	f["expire"], f["ttl"] = after(ttl(d)), micros(ttl(d))
-	renew := f.fill(`UPDATE {leases} l SET l.renew_time = {now}, l.expire_time = {expire}, l.ttl_us = {ttl}
-WHERE ` + mine + ` AND {live}`)
+	renew := l.renew(d)
 	return l.b.do(ctx, "renew", repeatable, func(ctx context.Context, c *conn) error {
 		found, err := c.exec(ctx, renew)
 		if err == nil && found == 0 {
@@ -43,28 +41,31 @@ WHERE ` + mine + ` AND {live}`)
 	})
 }
 
+func (l *lease) renew(d time.Duration) string {
+	f := l.fields()
+	f["expire"], f["ttl"] = after(ttl(d)), micros(ttl(d))
+	return f.fill(`UPDATE {leases} l SET l.renew_time = {now}, l.expire_time = {expire}, l.ttl_us = {ttl}
+WHERE ` + mine + ` AND {live}`)
+}
+
 // Release writes the record where the lease is still ours, and does everything else where that was done.
 func (l *lease) Release(ctx context.Context, end backends.End) error {
 	quick, whole := l.release(end, quickRecord), l.release(end, wholeRecord)
-	err := l.b.do(ctx, "release", repeatable, func(ctx context.Context, c *conn) error {
+	return l.b.do(ctx, "release", repeatable, func(ctx context.Context, c *conn) error {
 		sets, err := c.query(ctx, quick)
 		if mysqlCode(err) == errDuplicate { // it has a record already: assumed to be lost or crashed
 			if err = c.rollback(ctx); err == nil {
 				sets, err = c.query(ctx, whole)
 			}
 		}
-		if err != nil {
-			return err
-		}
-		if sets.only().num(0) > 0 {
-			return nil
+		switch done := sets.only(); {
+		case done == nil:
+			return cmp.Or(err, errNoAnswer)
+		case done.num(0) > 0:
+			return nil // whatever became of the cleaning
 		}
 		return l.before(ctx, c)
 	})
-	if err == nil {
-		l.b.cleanUp(ctx)
-	}
-	return err
 }
 
 // before tells whether a release was carried out before this one, whose answer was lost then.
@@ -100,8 +101,7 @@ func (l *lease) release(end backends.End, record string) string {
 		f.fill(`UPDATE {keys} SET run_seq = @lr_seq{reset} WHERE job_name = {key} AND @lr_go`),
 		f.fill(l.count(end.Outcome)),
 		l.prune(f),
-		`SELECT @lr_go`,
-	)
+	) + separator + `SELECT @lr_go` + separator + l.b.t.clean(l.b.keep, l.run != "")
 }
 
 // quickRecord takes its number from the key's row and so need not look into the history. wholeRecord does, and completes

@@ -1,9 +1,9 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -57,14 +57,13 @@ func (b *backend) Record(ctx context.Context, r backends.Record) error {
 
 func (b *backend) record(ctx context.Context, r backends.Record) error {
 	again := r.Token != 0 // without one it would be there twice
-	err := b.do(ctx, "record", again, func(ctx context.Context, c *conn) error {
-		_, err := c.query(ctx, b.t.record(r, b.keep, b.name))
-		return err
+	return b.do(ctx, "record", again, func(ctx context.Context, c *conn) error {
+		sets, err := c.query(ctx, b.t.record(r, b.keep, b.name))
+		if sets.only() != nil {
+			return nil // committed; only the cleaning can have failed
+		}
+		return cmp.Or(err, errNoAnswer)
 	})
-	if err == nil {
-		b.cleanUp(ctx)
-	}
-	return err
 }
 
 // record is the text that adds a record or completes the one of its token. A lease that ran out, and that nobody has
@@ -79,35 +78,24 @@ func (t tables) record(r backends.Record, keep backends.Keep, name string) strin
 	if r.Token != 0 {
 		base = f.fill(bury + ` WHERE l.job_name = {key} AND l.token = {token} AND ` + unrecorded)
 	}
-	return transaction(f.fill(makeKey), base, f.fill(insertRecord), f.fill(numberRuns), f.fill(prune))
+	return transaction(f.fill(makeKey), base, f.fill(insertRecord), f.fill(numberRuns), f.fill(prune)) +
+		separator + "SELECT 1" + separator + t.clean(keep, false)
 }
 
-// cleanEvery is how many writes there are, on average, to one that deletes what is too old, of whatever key; it deletes
-// up to cleanMost rows of each kind, so that the store shrinks faster than it can grow.
-const (
-	cleanEvery = 32
-	cleanMost  = 500
-)
+// cleanMost is how many rows one write deletes at most for being too old, of whatever key. It is more than a write adds, so
+// that the store shrinks faster than it can grow, and few enough not to be waited for.
+const cleanMost = 20
 
-// cleanUp deletes, now and then, what is too old. It has an exchange of its own, since nothing that goes wrong with it may
-// look like an answer to the write before; and it is not worth waiting for.
-func (b *backend) cleanUp(ctx context.Context) {
-	if rand.N(cleanEvery) != 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_ = b.do(ctx, "clean up", once, func(ctx context.Context, c *conn) error {
-		_, err := c.query(ctx, b.t.clean(b.keep))
-		return err
-	})
-}
-
-func (t tables) clean(keep backends.Keep) string {
+// clean follows a transaction, behind what shows that it was committed: what goes wrong with it changes no answer. Where
+// nothing is too old it costs one look at the end of an index. runs says that run ids may have been added.
+func (t tables) clean(keep backends.Keep, runs bool) string {
 	f := t.fields("")
 	f["age"], f["done"], f["most"] = before(keep.Age), before(keep.DoneAge), number(cleanMost)
-	return f.fill(`DELETE FROM {history} WHERE end_time < {age} ORDER BY end_time LIMIT {most};
-DELETE FROM {runs} WHERE used_time < {done} ORDER BY used_time LIMIT {most}`)
+	old := f.fill(`DELETE FROM {history} WHERE end_time < {age} ORDER BY end_time LIMIT {most}`)
+	if runs {
+		old += separator + f.fill(`DELETE FROM {runs} WHERE used_time < {done} ORDER BY used_time LIMIT {most}`)
+	}
+	return old
 }
 
 // recordSelect are the columns that readRecord reads.

@@ -66,12 +66,26 @@ func paused(at string) string {
 // statement fills the {names} of a template, so that statements read as SQL.
 type statement map[string]string
 
+// fill puts values in place of names; what a value holds is not looked at again. A name that is not known stays, and is a
+// syntax error. It is a loop and not a strings.Replacer, since building one of those cost more than the exchange.
 func (s statement) fill(template string) string {
-	pairs := make([]string, 0, 2*len(s))
-	for name, value := range s {
-		pairs = append(pairs, "{"+name+"}", value)
+	var b strings.Builder
+	b.Grow(2 * len(template))
+	for {
+		before, rest, found := strings.Cut(template, "{")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		name, after, _ := strings.Cut(rest, "}")
+		if value, known := s[name]; known {
+			b.WriteString(value)
+			template = after
+			continue
+		}
+		b.WriteByte('{')
+		template = rest
 	}
-	return strings.NewReplacer(pairs...).Replace(template)
 }
 
 // fields starts a statement with the tables' names and what every one of them may use.

@@ -77,7 +77,6 @@ func TestAFrozenServerGrantsNothingAfterwards(t *testing.T) {
 	slots.Slots = 2
 	for _, r := range []backends.Request{request("known"), request("new"), slots} {
 		b := s.open(t, backends.Options{})
-		defer b.Close()
 		mustRelease(t, mustAcquire(t, b, request("known"))) // the connection is there before the server freezes
 		m.Freeze()
 		_, err := b.Acquire(within(t, 300*time.Millisecond), r)
@@ -88,6 +87,7 @@ func TestAFrozenServerGrantsNothingAfterwards(t *testing.T) {
 			t.Errorf("granted to nobody: %s", d)
 		}
 		mustRelease(t, mustAcquire(t, b, r)) // who asks again gets it
+		b.Close()
 	}
 }
 

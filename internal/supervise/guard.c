@@ -32,6 +32,8 @@ struct guard {
 	int timer;           // counts suspend, or -1 on a system that has none
 	int64_t deadline_ns; // on the boot clock; negative: none
 	int64_t done_ns;     // the deadline that has been seen to
+	int64_t census_ns;   // when to take the next census
+	int64_t pause_ns;    // between the last and the next
 	struct tree tree;
 };
 
@@ -79,17 +81,29 @@ static void detach(int nfds) {
 		close(fd);
 }
 
+// census takes one when it is time, and returns the milliseconds to the next: soon after the start, when a job builds up
+// its tree (`su - user -c job` makes a process that nothing but its parent ties to the job), and then more and more seldom.
+static int census(struct guard *g) {
+	int64_t now = now_ns();
+	if (now >= g->census_ns) {
+		tree_census(&g->tree);
+		g->pause_ns = g->pause_ns < 10000000 ? 10000000 : g->pause_ns < INT64_C(8000000000) ? 2 * g->pause_ns : INT64_C(15000000000);
+		g->census_ns = now + g->pause_ns;
+	}
+	return (g->census_ns - now) / 1000000 + 1;
+}
+
 // listen waits for news, at most until the deadline. It returns -1 when lockrun is gone.
 static int listen_to(struct guard *g, int wait) {
 	struct pollfd p[2] = {{0, POLLIN, 0}, {g->timer, POLLIN, 0}};
-	int timeout = wait ? -1 : 0;
+	int timeout = wait ? census(g) : 0;
 	if (wait && g->deadline_ns >= 0 && g->deadline_ns != g->done_ns) {
 		int64_t left = g->deadline_ns - now_ns();
 		if (left <= 0)
 			return 0;
 		struct itimerspec at = {{0, 0}, {g->deadline_ns / 1000000000, g->deadline_ns % 1000000000}};
 		if (g->timer < 0 || timerfd_settime(g->timer, TFD_TIMER_ABSTIME, &at, NULL))
-			timeout = left < 1000000000 ? left / 1000000 + 1 : 1000; // poll's clock stops in suspend
+			timeout = left / 1000000 < timeout ? left / 1000000 + 1 : timeout < 1000 ? timeout : 1000; // stops in suspend
 	}
 	if (poll(p, g->timer < 0 ? 1 : 2, timeout) <= 0 || !p[0].revents)
 		return 0;
@@ -113,6 +127,13 @@ static int listen_to(struct guard *g, int wait) {
 		}
 	}
 	return 0;
+}
+
+// await_orphanhood waits until lockrun's exit is complete: the pipe ends somewhat before. A group that is stopped when its
+// last tie to the session dies gets HUP and CONT from the kernel, and would run apart while it is being counted.
+static void await_orphanhood(struct guard *g) {
+	for (int i = 0; i < 200 && getppid() == g->tree.lockrun; i++)
+		usleep(i < 100 ? 50 : 1000);
 }
 
 // give_terminal_back undoes what lockrun cannot undo any more.
@@ -150,6 +171,7 @@ void lockrun_guard(const char *marker) {
 		if (g.deadline_ns >= 0 && g.deadline_ns != g.done_ns && now_ns() >= g.deadline_ns && late(&g) < 0)
 			break;
 
+	await_orphanhood(&g);
 	g.tree.lockrun_lives = 0;
 	give_terminal_back(&g);
 	tree_strike(&g.tree);

@@ -40,7 +40,7 @@ func pids(t *testing.T, dir string, names []string) map[string]int {
 // The tree is dead within a second of lockrun's death by SIGKILL.
 func TestKilledLockrunTakesTheTreeAlong(t *testing.T) {
 	var worst time.Duration
-	for range 5 {
+	for range 10 {
 		dir := t.TempDir()
 		argv, names := family(dir)
 		s := begin(t, plan{Argv: argv})
@@ -55,9 +55,34 @@ func TestKilledLockrunTakesTheTreeAlong(t *testing.T) {
 		s.Wait()
 		eventually(t, "the guard has left", func() bool { return !alive(guard) })
 	}
-	t.Logf("the slowest of five took %v", worst)
+	t.Logf("the slowest of ten took %v", worst)
 	if worst > time.Second {
 		t.Errorf("took %v", worst)
+	}
+}
+
+// `su - user -c job` starts a process in a session of its own, with a clean environment: once its parent is dead nothing
+// tells whose it was. The guard has seen it before.
+func TestKilledLockrunTakesTheUnmarkedAlong(t *testing.T) {
+	if !exactDispositions {
+		t.Skip("Unprotected says so of this build")
+	}
+	dir := t.TempDir()
+	s := begin(t, plan{Argv: []string{"sh", "-c", `cd ` + dir + `
+		env -i setsid sh -c 'echo $$ >su; sh -c "echo \$\$ >job; sleep 60; true"; true' &
+		(env -i setsid sh -c '(sh -c "echo \$\$ >daemon; exec sleep 60" &)' &)
+		wait`}})
+	all := pids(t, dir, []string{"su", "job", "daemon"})
+	t.Cleanup(func() {
+		for _, pid := range all {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	awaitGuard(t, s.Process.Pid)
+	time.Sleep(time.Second) // the pause between two looks is about as long as the job has run
+	s.Process.Kill()
+	for n, pid := range all {
+		eventually(t, n+" is dead", func() bool { return !alive(pid) })
 	}
 }
 
@@ -207,6 +232,18 @@ func TestKeptDescriptorIsGivenUp(t *testing.T) {
 		run(t, plan{Argv: []string{"true"}, Keep: path})
 		openLocked(path).Close()
 	}
+}
+
+// Without a guard the kernel is the last to see to it that COMMAND does not run on.
+func TestLockrunAndGuardKilledAtOnce(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	s := begin(t, plan{Argv: []string{"sh", "-c", "echo $$ >" + log + "; while :; do :; done"}})
+	pid := awaitPID(t, log)
+	guard := awaitGuard(t, s.Process.Pid)
+	s.Process.Signal(syscall.SIGSTOP) // so that it does not start another
+	syscall.Kill(guard, syscall.SIGKILL)
+	s.Process.Kill()
+	eventually(t, "COMMAND is dead", func() bool { return !alive(pid) })
 }
 
 // The kernel kills COMMAND when the thread that started it ends; so that thread must not end.

@@ -43,6 +43,7 @@ func runGuard(marker string) {
 			break
 		}
 	}
+	g.awaitOrphanhood()
 	g.lockrunLives = false
 	g.giveTerminalBack()
 	g.strike()
@@ -132,6 +133,14 @@ func (g *guardProcess) late() bool {
 	}
 	g.done = deadline
 	return true
+}
+
+// awaitOrphanhood waits until lockrun's exit is complete: the pipe ends somewhat before. A group that is stopped when its
+// last tie to the session dies gets HUP and CONT from the kernel, and would run apart while it is being counted.
+func (g *guardProcess) awaitOrphanhood() {
+	for i := 0; i < 100 && unix.Getppid() == g.lockrun; i++ {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // giveTerminalBack undoes what lockrun cannot undo any more.

@@ -136,7 +136,7 @@ func disturb(p plan, t *Tree, d *Deadline, start time.Duration) {
 		time.AfterFunc(p.StopAt, func() { t.Stop(CauseLost) })
 	}
 	if p.Churn {
-		go churn()
+		churn(t.signals)
 	}
 }
 

@@ -91,6 +91,8 @@ static pid_t spawn_child(char *path, char **argv, char **envp, int tty, int *exe
 		return pid;
 	if (setpgid(0, 0) < 0)
 		goto fail;
+	// KILL cuts COMMAND's descendants off before the guard can see whose they were. STOP would not help: the kernel sends
+	// HUP and CONT to a stopped group that is orphaned. The guard knows them from before (tree_census).
 	// A filter may forbid prctl; the guard is then all that protects, and Unprotected says so.
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)

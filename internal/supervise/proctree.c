@@ -26,6 +26,18 @@ struct list {
 	int n, room;
 };
 
+static struct proc *add(struct list *l) {
+	if (l->n == l->room) {
+		int room = l->room ? 2 * l->room : 64;
+		struct proc *p = realloc(l->p, room * sizeof *p);
+		if (!p)
+			return NULL;
+		l->p = p;
+		l->room = room;
+	}
+	return &l->p[l->n];
+}
+
 static ssize_t slurp(const char *path, char *buf, size_t size) {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
@@ -60,15 +72,10 @@ static void look_around(struct tree *t, struct list *l) {
 		pid_t pid = atoi(e->d_name);
 		if (pid <= 1 || pid == t->lockrun || pid == getpid())
 			continue;
-		if (l->n == l->room) {
-			int room = l->room ? 2 * l->room : 256;
-			struct proc *p = realloc(l->p, room * sizeof *p);
-			if (!p)
-				break;
-			l->p = p;
-			l->room = room;
-		}
-		if (!look(pid, &l->p[l->n]) && l->p[l->n].start >= t->since)
+		struct proc *p = add(l);
+		if (!p)
+			break;
+		if (!look(pid, p) && p->start >= t->since)
 			l->n++;
 	}
 	if (d)
@@ -119,12 +126,51 @@ static void spread(struct list *l) {
 	}
 }
 
+static struct list known;
+
+// add_children appends the children of all threads of a process, as the kernel lists them.
+static void add_children(struct tree *t, pid_t pid) {
+	char path[64], buf[4096];
+	snprintf(path, sizeof path, "/proc/%d/task", pid);
+	DIR *d = opendir(path);
+	for (struct dirent *e; d && (e = readdir(d));) {
+		snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, atoi(e->d_name));
+		if (e->d_name[0] == '.' || slurp(path, buf, sizeof buf) <= 0)
+			continue;
+		for (char *s = buf, *end; known.n < 4096; s = end) {
+			pid_t child = strtol(s, &end, 10);
+			struct proc *p = add(&known);
+			if (end == s || !p)
+				break;
+			if (child != getpid() && !look(child, p) && p->start >= t->since &&
+			    (pid != t->lockrun || p->pgrp != t->own_pgrp))
+				known.n++;
+		}
+	}
+	if (d)
+		closedir(d);
+}
+
+void tree_census(struct tree *t) {
+	known.n = 0;
+	add_children(t, t->lockrun);
+	for (int i = 0; i < known.n; i++)
+		add_children(t, known.p[i].pid);
+}
+
+static int is_known(struct proc *p) {
+	for (int i = 0; i < known.n; i++)
+		if (known.p[i].pid == p->pid && known.p[i].start == p->start)
+			return 1;
+	return 0;
+}
+
 // recognise marks the members; with deep set, also by environment.
 static void recognise(struct tree *t, struct list *l, int deep) {
 	for (int i = 0; i < l->n; i++) {
 		struct proc *p = &l->p[i];
 		// Processes in lockrun's own group were started by lockrun, or before it; they are no part of the job.
-		p->member = p->pid == t->child || p->ppid == t->child || p->pgrp == t->child ||
+		p->member = is_known(p) || p->pid == t->child || p->ppid == t->child || p->pgrp == t->child ||
 			    (t->lockrun_lives && p->ppid == t->lockrun && p->pgrp != t->own_pgrp);
 	}
 	spread(l);

@@ -14,6 +14,10 @@ struct tree {
 	size_t mark_len;
 };
 
+// tree_census remembers the members that hang on COMMAND or lockrun now, whatever becomes of their parents. It looks only
+// at the tree, not at the whole of /proc, so that it costs next to nothing.
+void tree_census(struct tree *t);
+
 // tree_strike kills what it can find at once, without a look that might hang in a sick process.
 void tree_strike(struct tree *t);
 

@@ -20,7 +20,9 @@ func Unprotected() []string {
 	}
 	if !exactDispositions {
 		list = append(list, "this build (without cgo) passes on only HUP, INT, TTIN, TTOU and TSTP as ignored: "+
-			"COMMAND gets the default for other signals that lockrun's parent ignored")
+			"COMMAND gets the default for other signals that lockrun's parent ignored",
+			"this build (without cgo) cannot find, when lockrun is killed, "+
+				"a descendant that left COMMAND's process group with a clean environment")
 	}
 	return list
 }

@@ -14,17 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// churn makes threads come and go: a goroutine that ends on a locked thread takes it along. A COMMAND that was started
-// by such a thread would be killed by the kernel.
-func churn() {
-	for {
-		done := make(chan bool)
+// churn makes threads come and go (a goroutine that ends on a locked thread takes it along) and keeps the processors so
+// busy that the loop, woken all the time, is moved from thread to thread. A COMMAND whose thread ended would be killed.
+func churn(s *Signals) {
+	for range 4 {
 		go func() {
-			runtime.LockOSThread()
-			close(done)
+			for {
+				done := make(chan bool)
+				go func() {
+					runtime.LockOSThread()
+					for began := time.Now(); time.Since(began) < 50*time.Microsecond; {
+					}
+					close(done)
+				}()
+				<-done
+				s.wake()
+				time.Sleep(500 * time.Microsecond)
+			}
 		}()
-		<-done
-		time.Sleep(time.Millisecond)
 	}
 }
 

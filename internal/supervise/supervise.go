@@ -6,14 +6,14 @@
 //
 // COMMAND gets a process group of its own and, apart from that, the world as lockrun found it. The tree is everything
 // that descends from it. On Linux lockrun is a subreaper, so that a descendant cannot leave the tree by losing its
-// parent; the kernel kills COMMAND when lockrun dies, and a guard (a second process, see guard.go) kills the rest. The
+// parent; when lockrun dies the kernel kills COMMAND, and a guard (a second process, see guard.go) the rest. The
 // guard knows the deadline too, for the case that lockrun alone is frozen.
 //
 // # What does not
 //
 // Other systems have neither subreapers nor a parent-death signal; [Unprotected] says what is missing where lockrun
-// runs. A descendant that leaves the group and drops LOCKRUN_OWNER from its environment and loses its parent survives
-// SIGKILL of lockrun, though no orderly stop. A process of another user, as one that is setuid, can neither be killed
+// runs. A descendant that left the group, dropped LOCKRUN_OWNER from its environment and has not been seen by the guard
+// yet (it looks often at first, each 15 s at least) survives SIGKILL of lockrun, though no orderly stop. A process of another user, as one that is setuid, can neither be killed
 // nor seen dead by an unprivileged lockrun.
 //
 // # One loop

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,6 +67,32 @@ func survive(t *testing.T, s *testserver.Sentinels, next *testserver.Redis, l ba
 	eventually(t, "the release", func() bool {
 		return l.Release(within(t, time.Second), backends.End{Outcome: backends.Succeeded}) == nil
 	})
+}
+
+// TestDeposedMaster: a master that the Sentinels have lost goes on answering. Its holder is told at the next beat.
+func TestDeposedMaster(t *testing.T) {
+	s := testserver.StartSentinels(t, testserver.SentinelConfig{})
+	first := acquire(t, opened(t, s.URL()+"?wait_replicas=2", backends.Options{}), request("k"))
+	b := opened(t, s.URL(), backends.Options{}) // there will be one replica only
+	l, err := b.Attach(context.Background(), "k", first.Grant().Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := s.Master()
+	for _, line := range strings.Split(old.Must("CLIENT", "LIST").(string), "\n") {
+		if strings.Contains(line, "name=sentinel-") {
+			old.Must("CLIENT", "KILL", "ID", strings.TrimPrefix(strings.Fields(line)[0], "id="))
+		}
+	}
+	old.Must("CONFIG", "SET", "requirepass", "nobody-knows") // connections that are open already go on
+	s.NewMaster(old)
+	c := b.(*backend).c
+	if n, err := s.NewMaster(old).Do("HDEL", c.names("k").lease, "s0"); err != nil || n != int64(1) {
+		t.Fatalf("the new master had %v leases, %v", n, err)
+	}
+	if err := beat(t, l, answered); !errors.Is(err, backends.ErrLost) {
+		t.Errorf("Renew = %v, want ErrLost", err)
+	}
 }
 
 // TestSentinelRefusals: Sentinels that are away, know no such master, or want a password.

@@ -105,7 +105,16 @@ const (
 )
 
 func (n *node) renew(ctx context.Context, key, owner string, slot int, ttl time.Duration) (found, error) {
-	v, err := n.script(ctx, "renew", key, scripts.renew, n.c.replicas, []string{n.c.names(key).lease}, owner, slot, length(ttl))
+	ctx, cancel := n.c.bound(ctx)
+	defer cancel()
+	run := func() ([]any, error) {
+		return n.script(ctx, "renew", key, scripts.renew, n.c.replicas, []string{n.c.names(key).lease}, owner, slot, length(ttl))
+	}
+	deposed := n.watch(ctx)
+	v, err := run()
+	if err == nil && deposed() {
+		v, err = run()
+	}
 	switch {
 	case err != nil:
 		return ours, err
@@ -117,6 +126,27 @@ func (n *node) renew(ctx context.Context, key, owner string, slot int, ttl time.
 		return others, nil
 	}
 	return ours, n.odd("renew", v)
+}
+
+// watch asks the Sentinels, where there are any, while a request is on its way. The answer is waited for a moment only:
+// Sentinels that are slow do not make a renewal fail.
+func (n *node) watch(ctx context.Context) (deposed func() bool) {
+	r, ok := n.route.(*sentinel)
+	if !ok {
+		return func() bool { return false }
+	}
+	answer := make(chan bool, 1)
+	go func() { answer <- r.deposed(ctx) }()
+	return func() bool {
+		t := time.NewTimer(courtesy)
+		defer t.Stop()
+		select {
+		case d := <-answer:
+			return d
+		case <-t.C:
+			return false
+		}
+	}
 }
 
 // ending is a lease that is to be released.

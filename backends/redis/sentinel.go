@@ -10,8 +10,8 @@ import (
 )
 
 // sentinel is a route to whatever server the Sentinels name as the master. They are asked when nobody is known, after
-// READONLY, and after any failure to talk to the master they named. What an earlier master says meanwhile, while it has
-// not been told of its demotion, cannot be told from the truth here; see docs/backends/redis.md.
+// READONLY, after any failure to talk to the master they named, and beside each renewal: a master that was cut off from
+// them goes on granting and renewing until it is told of its demotion, and only they know better.
 type sentinel struct {
 	name      string
 	sentinels []*server
@@ -41,7 +41,7 @@ func (r *sentinel) pick(ctx context.Context, _ int) (*server, error) {
 	if s != nil {
 		return s, nil
 	}
-	addrs, err := askAll(ctx, r.sentinels, r.ask, func(good []string) bool { return votes(good, best(good)) > len(r.sentinels)/2 })
+	addrs, err := askAll(ctx, r.sentinels, r.ask, r.agreed)
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +54,30 @@ func (r *sentinel) pick(ctx context.Context, _ int) (*server, error) {
 	r.master = s
 	r.mu.Unlock()
 	return s, nil
+}
+
+// agreed tells whether more than half of the Sentinels name the same server.
+func (r *sentinel) agreed(addrs []string) bool { return votes(addrs, best(addrs)) > len(r.sentinels)/2 }
+
+// deposed tells whether more than half of the Sentinels name another master than the one that is asked. Sentinels that
+// are away have no say.
+func (r *sentinel) deposed(ctx context.Context) bool {
+	r.mu.Lock()
+	master := r.master
+	r.mu.Unlock()
+	if master == nil {
+		return false
+	}
+	addrs, err := askAll(ctx, r.sentinels, r.ask, r.agreed)
+	if err != nil || !r.agreed(addrs) || best(addrs) == master.addr {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.master == master {
+		r.master = nil
+	}
+	return true
 }
 
 // ask asks one Sentinel; "" says that it does not know the name.

@@ -63,15 +63,14 @@ func TestCannotBeExecuted(t *testing.T) {
 	}
 }
 
-func TestTooManyArguments(t *testing.T) {
-	rep := func() error {
-		s := must(Listen())
-		_, err := Start(Job{Path: "/bin/true", Argv: []string{"true", strings.Repeat("x", 4<<20)}}, s, nil)
-		return err
-	}()
-	var se *StartError
-	if !errors.As(rep, &se) || se.Code != 126 || !errors.Is(rep, unix.E2BIG) {
-		t.Errorf("%v", rep)
+func TestImpossibleArguments(t *testing.T) {
+	s := must(Listen())
+	for arg, want := range map[string]error{strings.Repeat("x", 4<<20): unix.E2BIG, "a\x00b": unix.EINVAL} {
+		_, err := Start(Job{Path: "/bin/true", Argv: []string{"true", arg}}, s, nil)
+		var se *StartError
+		if !errors.As(err, &se) || se.Code != 126 || !errors.Is(err, want) {
+			t.Errorf("%v", err)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ package supervise
 import "C"
 
 import (
+	"bytes"
 	"os"
 	"syscall"
 	"unsafe"
@@ -43,6 +44,9 @@ func spawn(j *Job, tty int) (pid int, executing bool, err error) {
 	}
 	for _, s := range j.Env {
 		blob = append(append(blob, s...), 0)
+	}
+	if bytes.Count(blob, []byte{0}) != 1+len(j.Argv)+len(j.Env) {
+		return 0, true, unix.EINVAL // a NUL would end one argument and begin another
 	}
 	var exec C.int
 	n := C.lockrun_spawn((*C.char)(unsafe.Pointer(&blob[0])), C.int(len(j.Argv)), C.int(len(j.Env)), C.int(tty), &exec)

@@ -54,7 +54,8 @@ func (r *refusal) Unwrap() error { return r.why }
 // ran out between the decision and the look at who has it.
 const mostAsked = 5
 
-var errOvertaken = errors.New("the key keeps changing between two looks at it")
+var errOvertaken = &fault{phase: "asking", err: errors.New("the key keeps changing between two looks at it"),
+	remedy: "use a --ttl that is long against an exchange with the server"}
 
 // ask asks until the answer is a grant or a refusal: first in the way that suffices nearly always.
 func (b *backend) ask(ctx context.Context, c *conn, r backends.Request) (backends.Grant, error) {

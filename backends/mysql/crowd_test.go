@@ -182,3 +182,22 @@ func handOver(t *testing.T, hosts []backends.Backend) {
 		t.Errorf("%d updates, want %d", sum, 6*each)
 	}
 }
+
+// A key that is paused while one of its slots is held refuses whoever wants the other: waiting must not turn into asking
+// again and again.
+func TestWaitingForAPausedKeyIsIdle(t *testing.T) {
+	s := newStore(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+	b := s.open(t, backends.Options{})
+	defer b.Close()
+	r, held := request("k"), request("k")
+	r.Slots, held.Slots = 2, 2
+	mustAcquire(t, b, held)
+	if err := b.Pause(within(t, 20*time.Second), "k", backends.Pause{By: "ops"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if err := b.(backends.Waiter).Wait(ctx, r); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Wait = %v while the key is paused", err)
+	}
+}

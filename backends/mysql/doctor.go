@@ -209,12 +209,14 @@ func (e *examination) tables(ctx context.Context) bool {
 	return true
 }
 
-func (t tables) all() []string { return []string{t.leases, t.keys, t.runs, t.history, t.schema} }
+func (t tables) all() []string {
+	return []string{t.leases, t.keys, t.runs, t.history, t.waiters, t.schema}
+}
 
 // rights tries each kind of statement on no row.
 func (e *examination) rights(ctx context.Context) {
 	var missing []string
-	for _, table := range e.b.t.all()[:4] {
+	for _, table := range e.b.t.all()[:5] {
 		for _, right := range []struct{ name, sql string }{
 			{"INSERT", "INSERT INTO " + table + " SELECT * FROM " + table + " WHERE 1 = 0"},
 			{"UPDATE", "UPDATE " + table + " SET job_name = job_name WHERE 1 = 0"},

@@ -60,7 +60,7 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 		}
 		switch done := sets.only(); {
 		case done == nil:
-			return cmp.Or(err, errNoAnswer)
+			return cmp.Or[error](err, errNoAnswer)
 		case done.num(0) > 0:
 			return nil // whatever became of the cleaning
 		}

@@ -34,7 +34,7 @@ func (t tables) breakText(key string, token int64, by string, keep backends.Keep
 	const at = "CAST(@lr_now AS DATETIME(6))"
 	f := t.fields(key)
 	f["now"], f["taken"], f["token"], f["by"] = at, taken(at), number(token), words(by, backends.MaxReason)
-	f["kind"], f["limit"] = kindRun, number(keep.Runs)
+	f["kind"], f["limit"], f["waiting"] = kindRun, number(keep.Runs), "NULL"
 	f["which"] = f.fill(`l.job_name = {key} AND {taken}`)
 	f["before"] = f.fill(`l2.job_name = {key} AND l2.released = 0 AND (l2.expire_time > {now} OR l2.hold_time > {now})`)
 	if token != 0 {

@@ -62,7 +62,7 @@ func (b *backend) record(ctx context.Context, r backends.Record) error {
 		if sets.only() != nil {
 			return nil // committed; only the cleaning can have failed
 		}
-		return cmp.Or(err, errNoAnswer)
+		return cmp.Or[error](err, errNoAnswer)
 	})
 }
 
@@ -126,4 +126,5 @@ func (b *backend) readRecord(r row) (backends.Record, error) {
 func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
 // errNoAnswer is a text that went through without what it should have shown.
-var errNoAnswer = errors.New("the server's answer is incomplete")
+var errNoAnswer = &fault{phase: "asking", err: errors.New("the server's answer is incomplete"),
+	remedy: "something between may not pass on several statements in one text: connect to the server itself"}

@@ -13,25 +13,19 @@ import (
 // stateSelect begins what readStates reads: a row for each taken slot, or one for a key without.
 const stateSelect = `SELECT {now}, k.job_name, k.token, k.pause_by, k.pause_reason, k.pause_time, k.pause_until,
   l.slot, l.token, l.holder, l.host, l.pid, l.run_id, l.attempt_count, l.acquire_time, l.renew_time, l.expire_time, l.hold_time,
-  l.released`
+  l.released, {waiting}`
 
 // Status reads without a lock.
 func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State, error) {
-	which := make([]string, len(keys))
-	for i, key := range keys {
+	for _, key := range keys {
 		if err := backends.CheckKey(key); err != nil {
 			return nil, err
 		}
-		which[i] = text(key)
 	}
-	f := b.t.fields("")
-	ask := f.fill(stateSelect + ` FROM {keys} k LEFT JOIN {leases} l ON l.job_name = k.job_name AND {taken}`)
-	if len(keys) > 0 {
-		ask += " WHERE k.job_name IN (" + strings.Join(which, ", ") + ")"
-	}
+	text := b.t.status(keys...)
 	var all []backends.State
 	err := b.do(ctx, "status", repeatable, func(ctx context.Context, c *conn) error {
-		sets, err := c.query(ctx, ask+" ORDER BY k.job_name, l.slot")
+		sets, err := c.query(ctx, text)
 		if err == nil {
 			all, err = readStates(sets)
 		}
@@ -43,6 +37,23 @@ func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State,
 	return asAsked(all, keys), nil
 }
 
+// status asks for the states of the keys, or of all where none is named.
+func (t tables) status(keys ...string) string {
+	f := t.fields("")
+	f["gone"] = before(goneAfter)
+	f["waiting"] = f.fill(countWaiters)
+	which := ""
+	if len(keys) > 0 {
+		list := make([]string, len(keys))
+		for i, key := range keys {
+			list[i] = text(key)
+		}
+		which = " WHERE k.job_name IN (" + strings.Join(list, ", ") + ")"
+	}
+	return f.fill(stateSelect+` FROM {keys} k LEFT JOIN {leases} l ON l.job_name = k.job_name AND {taken}`) + which +
+		" ORDER BY k.job_name, l.slot"
+}
+
 // asAsked puts the states into the order of the keys; a key that the store has never seen is free.
 func asAsked(all []backends.State, keys []string) []backends.State {
 	found := map[string][]backends.State{}
@@ -52,7 +63,8 @@ func asAsked(all []backends.State, keys []string) []backends.State {
 	var out []backends.State
 	for _, key := range keys {
 		if len(found[key]) == 0 {
-			out = append(out, backends.State{Key: key, State: backends.Free})
+			nobody := 0
+			out = append(out, backends.State{Key: key, State: backends.Free, Waiters: &nobody})
 		}
 		out = append(out, found[key]...)
 	}
@@ -77,6 +89,10 @@ func readStates(sets sets) ([]backends.State, error) {
 		s, err := read(r, now)
 		if err != nil {
 			return nil, err
+		}
+		if !r.null(19) {
+			n := int(r.num(19))
+			s.Waiters = &n
 		}
 		all = append(all, s)
 	}

@@ -19,12 +19,13 @@ const (
 
 // tables are the names of the tables, quoted.
 type tables struct {
-	leases, keys, runs, history, schema string
+	leases, keys, runs, history, waiters, schema string
 }
 
 func newTables(prefix string) tables {
 	q := func(suffix string) string { return "`" + prefix + suffix + "`" }
-	return tables{leases: q(""), keys: q("_keys"), runs: q("_runs"), history: q("_history"), schema: q("_schema")}
+	return tables{leases: q(""), keys: q("_keys"), runs: q("_runs"), history: q("_history"), waiters: q("_waiters"),
+		schema: q("_schema")}
 }
 
 // ddl creates the store. Columns that are compared are bytes: a text collation would take "Job" for "job", or ignore a
@@ -33,7 +34,7 @@ func newTables(prefix string) tables {
 // The first table has a row for each slot that is taken, or was when its holder died; whoever deletes rows by hand takes
 // leases away and nothing else. Token counters live in the second, which is never cleaned. The third knows attempts and
 // done-marks of run ids. History rows are numbered by key and kind, so that the surplus over N is one range of the
-// primary key.
+// primary key. The fifth tells who waits, for listings alone.
 var ddl = []string{
 	`CREATE TABLE IF NOT EXISTS {leases} (
   job_name VARBINARY(255) NOT NULL,
@@ -98,6 +99,12 @@ var ddl = []string{
   UNIQUE KEY token (job_name, token),
   KEY ended (end_time)
 ) ENGINE=InnoDB`,
+	`CREATE TABLE IF NOT EXISTS {waiters} (
+  job_name VARBINARY(255) NOT NULL,
+  instance_id VARBINARY(32) NOT NULL,
+  seen_time DATETIME(6) NOT NULL,
+  PRIMARY KEY (job_name, instance_id)
+) ENGINE=InnoDB`,
 	`CREATE TABLE IF NOT EXISTS {schema} (
   id INT NOT NULL,
   version INT NOT NULL,
@@ -157,6 +164,7 @@ func (b *backend) unchecked() *pool {
 // microseconds rounds a lease's end, up or down by half a second.
 var shape = []struct{ table, column, kind string }{
 	{"l", "job_name", "VARBINARY"}, {"k", "job_name", "VARBINARY"}, {"r", "job_name", "VARBINARY"}, {"h", "job_name", "VARBINARY"},
+	{"w", "job_name", "VARBINARY"},
 	{"l", "instance_id", "VARBINARY"}, {"r", "run_id", "VARBINARY"},
 	{"l", "expire_time", "DATETIME"}, {"l", "hold_time", "DATETIME"}, {"l", "acquire_time", "DATETIME"},
 	{"k", "pause_until", "DATETIME"}, {"r", "done_time", "DATETIME"}, {"h", "end_time", "DATETIME"},
@@ -169,7 +177,7 @@ var shapeQuery = sync.OnceValue(func() string {
 	for i, c := range shape {
 		columns[i] = c.table + "." + c.column
 	}
-	return "SELECT " + strings.Join(columns, ", ") + " FROM {leases} l, {keys} k, {runs} r, {history} h LIMIT 0"
+	return "SELECT " + strings.Join(columns, ", ") + " FROM {leases} l, {keys} k, {runs} r, {history} h, {waiters} w LIMIT 0"
 })
 
 // isGalera comes last: a server that cannot be a node answers it with an error.
@@ -214,7 +222,7 @@ func (c columnType) String() string {
 
 // aliased is the table that shapeQuery calls by a letter.
 func (t tables) aliased(letter string) string {
-	return map[string]string{"l": t.leases, "k": t.keys, "r": t.runs, "h": t.history}[letter]
+	return map[string]string{"l": t.leases, "k": t.keys, "r": t.runs, "h": t.history, "w": t.waiters}[letter]
 }
 
 func wrongVersion(v row) error {

@@ -39,7 +39,7 @@ var remedies = map[uint16]remedy{
 	1370:        {grantRemedy, true},
 	1665: {"set binlog_format to ROW or MIXED at the server: with STATEMENT it cannot replicate transactions at READ COMMITTED",
 		true},
-	1064: {"the server does not know this SQL: MySQL 5.7 or MariaDB 10.5 is the least", true},
+	1064: {"the server is older than MySQL 5.7 or MariaDB 10.5, or a proxy does not pass on several statements in one text", true},
 
 	// The connection is closed after each of these, so that the next try asks the name service again and can find the
 	// new primary.

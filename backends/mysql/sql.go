@@ -90,7 +90,7 @@ func (s statement) fill(template string) string {
 
 // fields starts a statement with the tables' names and what every one of them may use.
 func (t tables) fields(key string) statement {
-	return statement{"leases": t.leases, "keys": t.keys, "runs": t.runs, "history": t.history, "schema": t.schema,
+	return statement{"leases": t.leases, "keys": t.keys, "runs": t.runs, "history": t.history, "waiters": t.waiters, "schema": t.schema,
 		"key": text(key), "now": now, "live": live(now), "taken": taken(now), "paused": paused(now)}
 }
 

@@ -121,7 +121,7 @@ func (s *store) asUser(user, password string) string {
 // user makes a user with the given rights on the store's tables.
 func (s *store) user(name, rights string) string {
 	s.m.Exec("CREATE OR REPLACE USER " + name + " IDENTIFIED BY 'secret'")
-	for _, suffix := range []string{"", "_keys", "_runs", "_history", "_schema"} {
+	for _, suffix := range []string{"", "_keys", "_runs", "_history", "_waiters", "_schema"} {
 		s.m.Exec("GRANT " + rights + " ON lockrun." + s.table + suffix + " TO " + name)
 	}
 	return s.asUser(name, "secret")

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -28,8 +27,6 @@ type backend struct {
 	pin    *os.File      // of that file, see pins
 	watch  watcher
 	closed bool
-
-	writes atomic.Int64 // commits of ours, which data_version does not count
 }
 
 var (
@@ -175,11 +172,7 @@ func commit[T any](b *backend, c *conn, durable bool, f func(c *conn, now instan
 		}
 		defer b.sync(c, "NORMAL")
 	}
-	v, err := within(c, "BEGIN IMMEDIATE", func() (T, error) { return f(c, b.now()) })
-	if err == nil {
-		b.writes.Add(1)
-	}
-	return v, err
+	return within(c, "BEGIN IMMEDIATE", func() (T, error) { return f(c, b.now()) })
 }
 
 // within runs f in a transaction, which an error rolls back.

@@ -328,3 +328,41 @@ func TestTheLogStaysShort(t *testing.T) {
 		}
 	})
 }
+
+// Processes that are killed at any moment leave a store that is whole, and a key that is free.
+func TestKilledAtRandom(t *testing.T) {
+	s := newStore(t, linked)
+	file := filepath.Join(t.TempDir(), "sum")
+	rounds := 40
+	if testing.Short() {
+		rounds = 10
+	}
+	for i := range rounds {
+		if err := os.WriteFile(file, []byte("0 0\n"), 0o600); err != nil { // a kill may have cut it off
+			t.Fatal(err)
+		}
+		a, b := s.start("count", "k", file, "1000"), s.start("hold", fmt.Sprint("k", i), "1h")
+		a.want("ready")
+		a.in.Close()
+		b.want("held")
+		time.Sleep(time.Duration(i%20) * time.Millisecond) // anywhere between the first open and the nth release
+		a.kill()
+		b.kill()
+	}
+	if ok := s.sql("PRAGMA integrity_check"); ok[0] != "[ok]" {
+		t.Errorf("integrity check: %v", ok)
+	}
+	b := s.open(backends.Options{})
+	all, err := b.Status(t.Context())
+	if err != nil || len(all) < rounds {
+		t.Fatalf("%d keys, %v", len(all), err)
+	}
+	for _, st := range all {
+		if st.State != backends.Free {
+			t.Errorf("%+v", st)
+		}
+	}
+	if _, err := b.Acquire(t.Context(), request("k")); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lockrun/lockrun/backends"
 )
 
@@ -12,15 +14,34 @@ const pollEvery = 25 * time.Millisecond
 
 // view is what a waiter saw last, so that it reads rows only after somebody has written.
 type view struct {
-	version string
-	writes  int64
+	log     stamp
+	settled bool // log was old enough when it was looked at for another write to change it visibly
 	id      fileID
 	rows    []lease
 	key     keyRow
 }
 
-// Wait looks every 25 ms: at a counter of SQLite's in shared memory, at the holders' kernel locks and at the clock. It
-// writes nothing; that there is a waiter shows by a kernel lock of its own.
+// stamp tells one state of the write-ahead log from another: each commit writes to it.
+type stamp struct {
+	size  int64
+	mtime unix.Timespec
+	ino   uint64
+}
+
+// coarse is more than the resolution of a file's times (a kernel's tick, up to 10 ms).
+const coarse = 20 * time.Millisecond
+
+func (b *backend) logStamp() (s stamp, settled bool) {
+	var st unix.Stat_t
+	if unix.Stat(b.path+"-wal", &st) != nil {
+		return stamp{}, false
+	}
+	age := time.Since(time.Unix(st.Mtim.Unix()))
+	return stamp{st.Size, st.Mtim, st.Ino}, age > coarse
+}
+
+// Wait looks every 25 ms: whether somebody has written, at the holders' kernel locks and at the clock. It writes nothing;
+// that there is a waiter shows by a kernel lock of its own.
 func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 	if err := r.Check(); err != nil {
 		return err
@@ -84,13 +105,15 @@ func (b *backend) peek(ctx context.Context, r backends.Request, v **view) (time.
 	return b.mustWait(r, *v), nil
 }
 
+// refresh reads the rows again if the log was written to since v, or may have been. Asking SQLite for its own counter
+// (PRAGMA data_version) each time costs more than all the rest of a look.
 func (b *backend) refresh(c *conn, key string, v *view) (*view, error) {
-	writes := b.writes.Load()
-	version, err := c.one("PRAGMA data_version")
-	if err != nil || v != nil && v.version == version && v.writes == writes && v.id == b.id {
-		return v, err
+	log, settled := b.logStamp()
+	if v != nil && v.settled && v.log == log && v.id == b.id {
+		return v, nil
 	}
-	v = &view{version: version, writes: writes, id: b.id}
+	v = &view{log: log, settled: settled, id: b.id}
+	var err error
 	if v.rows, err = leases(c, key); err == nil {
 		v.key, err = loadKey(c, key)
 	}

@@ -101,7 +101,8 @@ func (c *config) advise(err error) (remedy string, permanent bool) {
 	case errors.Is(err, errReplicas):
 		return "look at the replicas, or ask for fewer by wait_replicas", false
 	case errors.As(err, &reply), isReply(err):
-		return adviseReply(replyText(err))
+		remedy, permanent = adviseReply(replyText(err))
+		return remedy, permanent || movedTo(err) != "" && c.scheme != "redis+cluster"
 	}
 	var p *phaseError
 	if !errors.As(err, &p) {

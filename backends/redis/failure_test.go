@@ -51,6 +51,8 @@ func TestNoAnswer(t *testing.T) {
 		{"a password too many", "redis://" + plain.Addr(), secret, true, []string{"log in to " + plain.Addr(), "leave it out"}},
 		{"wrong database", plain.URL() + "/99", "", true, []string{"log in to " + plain.Addr(), "DB index is out of range", "smaller number"}},
 		{"cluster that is none", "redis+cluster://" + plain.Addr(), "", true, []string{"cluster support disabled", "use redis://"}},
+		{"single that is a cluster", "redis://" + testserver.StartCluster(t, 3, false, testserver.RedisConfig{}).Nodes[0].Addr(), "", true,
+			[]string{"MOVED", "use redis+cluster://"}},
 		{"sentinel that is none", "redis+sentinel://" + plain.Addr() + "/lk", "", true, []string{plain.Addr(), "right port"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -261,7 +263,7 @@ func TestForeignType(t *testing.T) {
 	for _, top := range []string{"single", "cluster"} {
 		t.Run(top, func(t *testing.T) {
 			var url string
-			do := func(...string) any { return nil }
+			var do func(...string) any
 			if top == "single" {
 				server := testserver.StartRedis(t, testserver.RedisConfig{})
 				url, do = server.URL(), server.Must

@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -23,8 +22,7 @@ import (
 type link struct {
 	conn   net.Conn // the innermost
 	client *goredis.Client
-	used   bool      // has answered before
-	since  time.Time // of the last answer
+	used   bool // has answered before
 }
 
 // phaseError says in which phase a connection failed.

@@ -82,24 +82,20 @@ func good[T any](all []reply[T]) (list []reply[T]) {
 }
 
 // poll asks all servers at once and returns when all have answered, a moment after decided says so, or a longer moment
-// after more than half have answered: one dead server costs less than its timeout. Servers that have not answered by then get a moment more, and
-// late is told of what they say. When ctx ends, everything does.
+// after more than half have answered: one dead server costs less than its timeout. Servers that have not answered by then
+// get a moment more, and late is told of what they say. When ctx ends, everything does.
 func poll[T any](ctx context.Context, q *quorum, ask func(context.Context, *node) (T, error),
 	decided func([]reply[T]) bool, late func(context.Context, reply[T]),
 ) []reply[T] {
 	if ctx.Err() != nil {
 		return refusedAll[T](ctx, q)
 	}
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	if t, ok := ctx.Deadline(); ok {
-		work, cancel = context.WithDeadline(context.WithoutCancel(ctx), t)
-	}
+	work, cancel := detach(ctx)
 	unlink := context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.Canceled) { // a deadline is work's own, and is told as such
 			cancel()
 		}
 	})
-	start := time.Now()
 	ch := make(chan reply[T], len(q.nodes))
 	for _, n := range q.nodes {
 		go func() {
@@ -107,27 +103,7 @@ func poll[T any](ctx context.Context, q *quorum, ask func(context.Context, *node
 			ch <- reply[T]{n, v, err}
 		}()
 	}
-	var all []reply[T]
-	var enough, done <-chan time.Time
-collect:
-	for len(all) < len(q.nodes) {
-		select {
-		case r := <-ch:
-			all = append(all, r)
-			took := time.Since(start)
-			if enough == nil && len(good(all)) >= q.need {
-				enough = time.After(2*took + 50*time.Millisecond)
-			}
-			if done == nil && decided(all) {
-				// Servers that are well keep in step if they are given the moment that they need.
-				done = time.After(min(max(took, 5*time.Millisecond), 50*time.Millisecond))
-			}
-		case <-enough:
-			break collect
-		case <-done:
-			break collect
-		}
-	}
+	all := collect(q, ch, decided)
 	unlink()
 	missing := len(q.nodes) - len(all)
 	if missing == 0 {
@@ -143,6 +119,39 @@ collect:
 		}
 		cancel()
 	})
+	return all
+}
+
+// detach is a context with ctx' deadline that goes on when ctx is cancelled.
+func detach(ctx context.Context) (context.Context, context.CancelFunc) {
+	if t, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(context.WithoutCancel(ctx), t)
+	}
+	return context.WithCancel(context.WithoutCancel(ctx))
+}
+
+// collect takes answers until they are enough.
+func collect[T any](q *quorum, ch <-chan reply[T], decided func([]reply[T]) bool) (all []reply[T]) {
+	start := time.Now()
+	var enough, done <-chan time.Time
+	for len(all) < len(q.nodes) {
+		select {
+		case r := <-ch:
+			all = append(all, r)
+			took := time.Since(start)
+			if enough == nil && len(good(all)) >= q.need {
+				enough = time.After(2*took + 50*time.Millisecond)
+			}
+			if done == nil && decided(all) {
+				// Servers that are well keep in step if they are given the moment that they need.
+				done = time.After(min(max(took, 5*time.Millisecond), 50*time.Millisecond))
+			}
+		case <-enough:
+			return all
+		case <-done:
+			return all
+		}
+	}
 	return all
 }
 

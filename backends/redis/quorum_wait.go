@@ -13,10 +13,6 @@ import (
 func (q *quorum) Wait(ctx context.Context, r backends.Request) error {
 	work, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type signal struct {
-		woken bool
-		err   error
-	}
 	ch := make(chan signal, len(q.nodes))
 	for _, n := range q.nodes {
 		go func() {
@@ -24,10 +20,24 @@ func (q *quorum) Wait(ctx context.Context, r backends.Request) error {
 			ch <- signal{woken, err}
 		}()
 	}
+	err := q.await(ctx, ch)
+	if err != nil && ctx.Err() != nil {
+		q.leave(ctx, r)
+		return ctx.Err()
+	}
+	return err
+}
+
+// signal is what waiting on one server ended with: free, woken by a release, or an error.
+type signal struct {
+	woken bool
+	err   error
+}
+
+func (q *quorum) await(ctx context.Context, ch <-chan signal) error {
 	var moment <-chan time.Time
-	free := 0
 	var errs []error
-	for {
+	for free := 0; free < q.need; {
 		select {
 		case s := <-ch:
 			if s.err != nil {
@@ -35,22 +45,16 @@ func (q *quorum) Wait(ctx context.Context, r backends.Request) error {
 			} else if free++; s.woken && moment == nil {
 				moment = time.After(20 * time.Millisecond)
 			}
-			switch {
-			case free >= q.need:
-				return nil
-			case ctx.Err() != nil:
-				q.leave(ctx, r)
-				return ctx.Err()
-			case len(errs) > q.spare():
+			if len(errs) > q.spare() {
 				return q.none("wait", errs)
 			}
 		case <-moment:
 			return nil
 		case <-ctx.Done():
-			q.leave(ctx, r)
 			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 func (q *quorum) leave(ctx context.Context, r backends.Request) {

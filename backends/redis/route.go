@@ -37,6 +37,12 @@ func outdated(err error) bool {
 	return false
 }
 
+// said is what one server answered.
+type said[T any] struct {
+	v   T
+	err error
+}
+
 // askAll asks all servers at once, so that one that is dead costs nothing, and returns the answers: at the latest when
 // enough says so or all have answered, and a moment after the first otherwise.
 func askAll[T any](ctx context.Context, servers []*server, ask func(context.Context, *goredis.Client) (T, error),
@@ -44,23 +50,18 @@ func askAll[T any](ctx context.Context, servers []*server, ask func(context.Cont
 ) ([]T, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type answer struct {
-		v   T
-		err error
-	}
-	ch := make(chan answer, len(servers))
+	ch := make(chan said[T], len(servers))
 	for _, s := range servers {
 		go func() {
-			var a answer
-			_, a.err = s.do(ctx, func(ctx context.Context, c *goredis.Client) error {
-				v, err := ask(ctx, c)
-				a.v = v
+			var a said[T]
+			_, a.err = s.do(ctx, func(ctx context.Context, c *goredis.Client) (err error) {
+				a.v, err = ask(ctx, c)
 				return err
 			})
 			ch <- a
 		}()
 	}
-	var good []T
+	var answers []T
 	var last error
 	var late <-chan time.Time
 	for range servers {
@@ -70,19 +71,18 @@ func askAll[T any](ctx context.Context, servers []*server, ask func(context.Cont
 				last = a.err
 				continue
 			}
-			good = append(good, a.v)
-			if enough(good) {
-				return good, nil
+			if answers = append(answers, a.v); enough(answers) {
+				return answers, nil
 			}
 			if late == nil {
 				late = time.After(100 * time.Millisecond)
 			}
 		case <-late:
-			return good, nil
+			return answers, nil
 		}
 	}
-	if len(good) > 0 {
-		return good, nil
+	if len(answers) > 0 {
+		return answers, nil
 	}
 	return nil, last
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"sync"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -61,7 +60,10 @@ func (s *server) do(ctx context.Context, f command) (outcome, error) {
 	if cause := ctx.Err(); cause != nil || aborted || errors.Is(err, os.ErrDeadlineExceeded) {
 		return outcome{sent: !gone}, &phaseError{"wait for the answer of", s.addr, cmp.Or(cause, context.DeadlineExceeded)}
 	}
-	return outcome{sent: !gone, stale: gone || was}, &phaseError{"talk to", s.addr, err}
+	if was {
+		s.drop() // what killed one idle connection has most likely killed the others
+	}
+	return outcome{sent: !gone, stale: was}, &phaseError{"talk to", s.addr, err}
 }
 
 // reusable tells whether a connection is good for more. go-redis itself closes one that was answered READONLY or MOVED.
@@ -110,7 +112,7 @@ func (s *server) put(l *link, good bool) {
 	delete(s.busy, l)
 	keep := good && !s.closed && len(s.idle) < maxIdle
 	if keep {
-		l.used, l.since = true, time.Now()
+		l.used = true
 		s.idle = append(s.idle, l)
 	}
 	s.mu.Unlock()

@@ -20,8 +20,8 @@ func (b *bench) oneKey(s *stage, st *store) []row {
 		scripts = append(scripts, st.native.busy()-before)
 		native = append(native, st.native.atOnce(recorded, b.crowd))
 	}
-	what := fmt.Sprintf("%s, %d contenders at one instant on one key: one runs, the others are refused; time until all know, against the refused request replayed", st.name, b.crowd)
-	rows := []row{versus(what, median(ours), median(native))}
+	what := fmt.Sprintf("%s, %d contenders at one instant on one key: one runs, the others are refused; time until all know, against a refused one's requests replayed", st.name, b.crowd)
+	rows := []row{times(what, ours, native)}
 	if inside := median(scripts); inside > 0 {
 		rows = append(rows, row{"of which the server spent inside our scripts", ms(inside), "", ""})
 	}
@@ -56,8 +56,8 @@ func crowdOnce(cs []*contender, key string) time.Duration {
 	return took
 }
 
-// recordRefusal gives the request of one who is refused.
-func (st *store) recordRefusal(s *stage) []byte {
+// recordRefusal gives the requests of one who is refused, and whose refusal is written down.
+func (st *store) recordRefusal(s *stage) [][]byte {
 	ctx := context.Background()
 	c := &contender{Backend: st.backend(s, st.throughProxy()), key: "refused"}
 	_, err := c.Acquire(ctx, c.request())

@@ -25,7 +25,7 @@ func (b *bench) handover(s *stage, st *store) []row {
 		ours = append(ours, handOver(lockrun("--", "cat"), lockrun("--wait", "60s", "--", "echo", "mine")))
 		peer = append(peer, handOver([]string{b.flock, lock, "cat"}, []string{b.flock, lock, "echo", "mine"}))
 	}
-	return []row{versus(st.name+", a lease handed to a waiter, from the end of one job to the first word of the next, against flock", median(ours), median(peer))}
+	return []row{times(st.name+", a lease handed to a waiter, from the end of one job to the first word of the next, against flock", ours, peer)}
 }
 
 // handOver starts holder, which has to run cat, and waiter, which has to print a line, and gives the time between.

@@ -95,9 +95,24 @@ func versus(what string, ours, peer time.Duration) row {
 	return row{what, ms(ours), ms(peer), fmt.Sprintf("%.2f", float64(ours)/float64(peer))}
 }
 
-// rates is a row of two rates.
-func rates(what string, ours, peer float64) row {
-	return row{what, perSecond(ours), perSecond(peer), fmt.Sprintf("%.0f %%", 100*ours/peer)}
+// rates is a row of two rates that were measured in turns. The ratio is the middle one of all rounds, since a busy machine
+// changes more from round to round than within one.
+func rates(what string, ours, peer []float64) row {
+	return row{what, perSecond(median(ours)), perSecond(median(peer)), fmt.Sprintf("%.0f %%", 100*ratio(ours, peer))}
+}
+
+// times is the same for durations.
+func times(what string, ours, peer []time.Duration) row {
+	return row{what, ms(median(ours)), ms(median(peer)), fmt.Sprintf("%.2f", ratio(ours, peer))}
+}
+
+// ratio is the median of the rounds' ratios.
+func ratio[T time.Duration | float64](ours, peer []T) float64 {
+	all := make([]float64, len(ours))
+	for i := range ours {
+		all[i] = float64(ours[i]) / float64(peer[i])
+	}
+	return median(all)
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }

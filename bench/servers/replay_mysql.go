@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -20,15 +19,14 @@ type mysqlReplay struct {
 // comQuery is the first byte of a packet that carries a statement, after four bytes of length and number.
 const comQuery = 3
 
-// find takes the text of the last statement.
-func (m *mysqlReplay) find(recorded [][]byte) []byte {
-	for i := len(recorded) - 1; i >= 0; i-- {
-		if r := recorded[i]; len(r) > 5 && r[4] == comQuery {
-			return r[5:]
+// find takes the texts of statements.
+func (m *mysqlReplay) find(recorded [][]byte) (statements [][]byte) {
+	for _, r := range recorded {
+		if len(r) > 5 && r[4] == comQuery {
+			statements = append(statements, r[5:])
 		}
 	}
-	must(fmt.Errorf("no statement in %q: %w", recorded, errNoMeasure))
-	return nil
+	return statements
 }
 
 func (m *mysqlReplay) keepOn(requests [][]byte, span time.Duration) float64 {
@@ -40,11 +38,17 @@ func (m *mysqlReplay) keepOn(requests [][]byte, span time.Duration) float64 {
 	})
 }
 
-func (m *mysqlReplay) atOnce(request []byte, n int) time.Duration {
+func (m *mysqlReplay) atOnce(requests [][]byte, n int) time.Duration {
 	conns := m.connect(n)
 	defer closeAll(conns)
 	errs := make([]error, n)
-	took := atOnce(n, func(i int) { _, errs[i] = conns[i].ExecContext(context.Background(), string(request)) })
+	took := atOnce(n, func(i int) {
+		for _, r := range requests {
+			if _, err := conns[i].ExecContext(context.Background(), string(r)); err != nil {
+				errs[i] = err
+			}
+		}
+	})
 	for _, err := range errs {
 		must(err)
 	}

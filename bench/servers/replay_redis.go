@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os/exec"
 	"strconv"
@@ -17,19 +16,14 @@ type redisReplay struct {
 	server *testserver.Redis
 }
 
-// find takes the last command in the last request.
-func (r *redisReplay) find(recorded [][]byte) []byte {
-	if len(recorded) == 0 {
-		must(fmt.Errorf("nothing was recorded: %w", errNoMeasure))
+// find takes the commands that run scripts.
+func (r *redisReplay) find(recorded [][]byte) (scripts [][]byte) {
+	for _, request := range recorded {
+		if args := arguments(request); len(args) > 0 && strings.EqualFold(args[0], "evalsha") {
+			scripts = append(scripts, request)
+		}
 	}
-	last := recorded[len(recorded)-1]
-	if i := bytes.LastIndex(last, []byte("\r\n*")); i >= 0 {
-		last = last[i+2:]
-	}
-	if args := arguments(last); strings.ToLower(args[0]) != "evalsha" {
-		must(fmt.Errorf("%q is no EVALSHA: %w", args, errNoMeasure))
-	}
-	return last
+	return scripts
 }
 
 // arguments takes a command apart: *2\r\n$3\r\nGET\r\n$1\r\nk\r\n.
@@ -52,8 +46,8 @@ func (r *redisReplay) keepOn(requests [][]byte, span time.Duration) float64 {
 	return r.benchmark(len(requests), int(probe*span.Seconds()), arguments(requests[0])...)
 }
 
-func (r *redisReplay) atOnce(request []byte, n int) time.Duration {
-	rate := r.benchmark(n, n, arguments(request)...)
+func (r *redisReplay) atOnce(requests [][]byte, n int) time.Duration {
+	rate := r.benchmark(n, n, arguments(one(requests))...)
 	return time.Duration(float64(n) / rate * float64(time.Second))
 }
 

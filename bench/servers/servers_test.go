@@ -30,17 +30,19 @@ func TestArguments(t *testing.T) {
 	if want := []string{"EVALSHA", "\r\n$1", ""}; !reflect.DeepEqual(got, want) {
 		t.Errorf("arguments = %q, want %q", got, want)
 	}
-	r := &redisReplay{}
-	err := caught(func() { r.find([][]byte{[]byte("*1\r\n$4\r\nPING\r\n")}) })
-	if !errors.Is(err, errNoMeasure) {
-		t.Errorf("a recorded PING is taken for a lease operation: %v", err)
+	ping, script := []byte("*1\r\n$4\r\nPING\r\n"), []byte("*1\r\n$7\r\nevalsha\r\n")
+	if got := (&redisReplay{}).find([][]byte{ping, script}); len(got) != 1 || string(got[0]) != string(script) {
+		t.Errorf("%q are taken for lease operations", got)
+	}
+	if err := caught(func() { one([][]byte{script, script}) }); !errors.Is(err, errNoMeasure) {
+		t.Errorf("two requests where one is measured: %v", err)
 	}
 }
 
 func TestStatementIsFoundAmongPackets(t *testing.T) {
 	m := &mysqlReplay{}
 	got := m.find([][]byte{{9, 0, 0, 0, comQuery, 'S', 'E', 'T'}, {1, 0, 0, 0, 1}})
-	if string(got) != "SET" {
+	if len(got) != 1 || string(got[0]) != "SET" {
 		t.Errorf("found %q", got)
 	}
 }

@@ -25,12 +25,13 @@ type store struct {
 type replayer interface {
 	// keepOn sends request i of n on connection i, again and again, for about span, and gives the requests a second.
 	keepOn(requests [][]byte, span time.Duration) float64
-	// atOnce sends one request once on each of n connections at one instant, and gives the time until all are answered.
-	atOnce(request []byte, n int) time.Duration
+	// atOnce sends some requests, one after the other, on each of n connections at one instant, and gives the time until
+	// all are answered.
+	atOnce(requests [][]byte, n int) time.Duration
 	// busy is the time that the server has spent on scripts so far, or 0 where it does not tell.
 	busy() time.Duration
-	// find picks the request that does the work out of what was recorded.
-	find(recorded [][]byte) []byte
+	// find picks the requests that do the work out of what was recorded of one operation.
+	find(recorded [][]byte) [][]byte
 }
 
 // open starts a server with what lockrun needs in it.
@@ -53,11 +54,12 @@ func open(s *stage, scheme string) *store {
 	return st
 }
 
-// backend opens the store as one process of lockrun would.
+// backend opens the store as one process of lockrun would, but with more patience: a crowd on a busy machine is to be
+// measured rather than given up.
 func (st *store) backend(s *stage, raw string) backends.Backend {
 	u, err := backends.ParseURL(raw)
 	must(err)
-	b, err := st.open(context.Background(), u, backends.Options{}.WithDefaults())
+	b, err := st.open(context.Background(), u, backends.Options{Timeout: time.Minute}.WithDefaults())
 	must(err)
 	s.Cleanup(func() { b.Close() })
 	return b
@@ -77,6 +79,14 @@ func (st *store) throughProxy() string {
 		path = rest[i:]
 	}
 	return scheme + "://" + user + st.proxy.Addr() + path
+}
+
+// one is for operations that must not take more than one request.
+func one(requests [][]byte) []byte {
+	if len(requests) != 1 {
+		must(fmt.Errorf("%d requests instead of one, %q: %w", len(requests), requests, errNoMeasure))
+	}
+	return requests[0]
 }
 
 // contender is one would-be holder with a connection of its own, as a process has.

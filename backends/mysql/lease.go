@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -51,21 +50,23 @@ WHERE ` + mine + ` AND {live}`)
 // Release writes the record where the lease is still ours, and does everything else where that was done.
 func (l *lease) Release(ctx context.Context, end backends.End) error {
 	quick, whole := l.release(end, quickRecord), l.release(end, wholeRecord)
-	return l.b.do(ctx, "release", repeatable, func(ctx context.Context, c *conn) error {
+	var seen row
+	err := l.b.do(ctx, "release", repeatable, func(ctx context.Context, c *conn) error {
 		sets, err := c.query(ctx, quick)
 		if mysqlCode(err) == errDuplicate { // it has a record already: assumed to be lost or crashed
 			if err = c.rollback(ctx); err == nil {
 				sets, err = c.query(ctx, whole)
 			}
 		}
-		switch done := sets.only(); {
-		case done == nil:
-			return cmp.Or[error](err, errNoAnswer)
-		case done.num(0) > 0:
-			return nil // whatever became of the cleaning
+		if seen = sets.only(); err == nil && seen.num(0) == 0 {
+			return l.before(ctx, c)
 		}
-		return l.before(ctx, c)
+		return err
 	})
+	if err == nil {
+		l.b.clean(ctx, seen)
+	}
+	return err
 }
 
 // before tells whether a release was carried out before this one, whose answer was lost then.
@@ -101,7 +102,7 @@ func (l *lease) release(end backends.End, record string) string {
 		f.fill(`UPDATE {keys} SET run_seq = @lr_seq{reset} WHERE job_name = {key} AND @lr_go`),
 		f.fill(l.count(end.Outcome)),
 		l.prune(f),
-	) + separator + `SELECT @lr_go` + separator + l.b.t.clean(l.b.keep, l.run != "")
+	) + separator + l.b.t.old("@lr_go", l.b.keep)
 }
 
 // quickRecord takes its number from the key's row and so need not look into the history. wholeRecord does, and completes
@@ -143,10 +144,11 @@ func (l *lease) count(o backends.Outcome) string {
 	return ""
 }
 
-// prune deletes what is too much. A key of which fewer tokens were handed out than records are kept has nothing to
-// delete, unless runs were recorded that had none.
+// prune deletes what is too much, at every hundredth part of what is kept, so that a key has up to one in a hundred more. A
+// key of which fewer tokens were handed out than records are kept has nothing to delete.
 func (l *lease) prune(f statement) string {
-	if l.grant.Token <= int64(l.b.keep.Runs) {
+	keep := int64(l.b.keep.Runs)
+	if l.grant.Token <= keep || l.grant.Token%max(1, keep/100) != 0 {
 		return ""
 	}
 	return f.fill(prune)

@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -57,13 +56,16 @@ func (b *backend) Record(ctx context.Context, r backends.Record) error {
 
 func (b *backend) record(ctx context.Context, r backends.Record) error {
 	again := r.Token != 0 // without one it would be there twice
-	return b.do(ctx, "record", again, func(ctx context.Context, c *conn) error {
+	var seen row
+	err := b.do(ctx, "record", again, func(ctx context.Context, c *conn) error {
 		sets, err := c.query(ctx, b.t.record(r, b.keep, b.name))
-		if sets.only() != nil {
-			return nil // committed; only the cleaning can have failed
-		}
-		return cmp.Or[error](err, errNoAnswer)
+		seen = sets.only()
+		return err
 	})
+	if err == nil {
+		b.clean(ctx, seen)
+	}
+	return err
 }
 
 // record is the text that adds a record or completes the one of its token. A lease that ran out, and that nobody has
@@ -79,23 +81,39 @@ func (t tables) record(r backends.Record, keep backends.Keep, name string) strin
 		base = f.fill(bury + ` WHERE l.job_name = {key} AND l.token = {token} AND ` + unrecorded)
 	}
 	return transaction(f.fill(makeKey), base, f.fill(insertRecord), f.fill(numberRuns), f.fill(prune)) +
-		separator + "SELECT 1" + separator + t.clean(keep, false)
+		separator + t.old("1", keep)
 }
 
-// cleanMost is how many rows one write deletes at most for being too old, of whatever key. It is more than a write adds, so
-// that the store shrinks faster than it can grow, and few enough not to be waited for.
-const cleanMost = 20
+// Cleaning is an exchange of its own, since nothing that goes wrong with it may look like an answer to the write before. It
+// happens once something has been too old for a while, and then deletes up to cleanMost rows of each kind of whatever is too
+// old by then: so it is rare, and yet the store shrinks faster than it can grow.
+const cleanMost = 500
 
-// clean follows a transaction, behind what shows that it was committed: what goes wrong with it changes no answer. Where
-// nothing is too old it costs one look at the end of an index. runs says that run ids may have been added.
-func (t tables) clean(keep backends.Keep, runs bool) string {
+// slack is that while.
+func slack(age time.Duration) time.Duration { return age + age/200 }
+
+// old asks, beside what, whether there is something to clean: a look at the left ends of two indexes.
+func (t tables) old(what string, keep backends.Keep) string {
 	f := t.fields("")
-	f["age"], f["done"], f["most"] = before(keep.Age), before(keep.DoneAge), number(cleanMost)
-	old := f.fill(`DELETE FROM {history} WHERE end_time < {age} ORDER BY end_time LIMIT {most}`)
-	if runs {
-		old += separator + f.fill(`DELETE FROM {runs} WHERE used_time < {done} ORDER BY used_time LIMIT {most}`)
+	f["what"], f["age"], f["done"] = what, before(slack(keep.Age)), before(slack(keep.DoneAge))
+	return f.fill(`SELECT {what}, (SELECT MIN(h.end_time) FROM {history} h) < {age}, (SELECT MIN(r.used_time) FROM {runs} r) < {done}`)
+}
+
+// clean deletes what is too old where seen, the answer to old, tells that it is time. It is not worth waiting for.
+func (b *backend) clean(ctx context.Context, seen row) {
+	if seen.num(1) == 0 && seen.num(2) == 0 {
+		return
 	}
-	return old
+	f := b.t.fields("")
+	f["age"], f["done"], f["most"] = before(b.keep.Age), before(b.keep.DoneAge), number(cleanMost)
+	text := f.fill(`DELETE FROM {history} WHERE end_time < {age} ORDER BY end_time LIMIT {most};
+DELETE FROM {runs} WHERE used_time < {done} ORDER BY used_time LIMIT {most}`)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = b.do(ctx, "clean up", repeatable, func(ctx context.Context, c *conn) error {
+		_, err := c.query(ctx, text)
+		return err
+	})
 }
 
 // recordSelect are the columns that readRecord reads.

@@ -81,6 +81,14 @@ func (s *store) remove(key string) {
 	s.m.Exec("DELETE FROM "+s.table+" WHERE job_name = ?", []byte(key))
 }
 
+// foreign puts another program's table in the place of the leases.
+func (s *store) foreign(key string) (contents func() string) {
+	s.m.Exec("DROP TABLE " + s.table)
+	s.m.Exec("CREATE TABLE " + s.table + " (job_name VARCHAR(64) PRIMARY KEY, said TEXT)")
+	s.m.Exec("INSERT INTO "+s.table+" VALUES (?, 'not a lease')", key)
+	return func() string { return s.m.Query("SELECT GROUP_CONCAT(job_name, said) FROM " + s.table) }
+}
+
 // dump is every column of every lease of key, in hexadecimal.
 func (s *store) dump(key string) string {
 	rows, err := s.m.DB().Query("SELECT * FROM "+s.table+" WHERE job_name = ? ORDER BY slot", []byte(key))

@@ -14,7 +14,7 @@ func TestConformance(t *testing.T) {
 		s := newStore(t, m)
 		return &backendtest.Store{
 			Open:   func(o backends.Options) backends.Backend { return s.open(t, o) },
-			Expire: s.expire, Remove: s.remove, Dump: s.dump,
+			Expire: s.expire, Remove: s.remove, Dump: s.dump, Foreign: s.foreign,
 		}
 	})
 }

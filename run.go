@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -46,9 +47,20 @@ func run(cfg *Config, std IO, u *ui, open opener) int {
 		u.err("%v", err)
 		return cfg.exit(codeInternal)
 	}
+	r.tellUnprotected()
 	code, message := r.run()
 	r.report(code, message)
 	return code
+}
+
+// tellUnprotected says at the start, to whoever is looking, what this system or build does not protect.
+func (r *runner) tellUnprotected() {
+	if !r.ui.watched() {
+		return
+	}
+	if missing := supervise.Unprotected(); len(missing) > 0 {
+		r.ui.notice("not protected here: %s", strings.Join(missing, "; "))
+	}
 }
 
 // newRunner catches signals from now on, so that none is missed while the lease is asked for.

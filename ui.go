@@ -74,10 +74,13 @@ func (u *ui) warn(format string, a ...any) {
 
 // notice says what a person at a terminal wants to know and a crontab does not: a skip, a done.
 func (u *ui) notice(format string, a ...any) {
-	if u.verbose || u.tty && !u.quiet {
+	if u.watched() {
 		u.say("notice", format, a...)
 	}
 }
+
+// watched tells whether notices are told, for what costs something to find out.
+func (u *ui) watched() bool { return u.verbose || u.tty && !u.quiet }
 
 // info is told with --verbose only.
 func (u *ui) info(format string, a ...any) {

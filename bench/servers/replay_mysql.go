@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -44,9 +45,7 @@ func (m *mysqlReplay) atOnce(requests [][]byte, n int) time.Duration {
 	errs := make([]error, n)
 	took := atOnce(n, func(i int) {
 		for _, r := range requests {
-			if _, err := conns[i].ExecContext(context.Background(), string(r)); err != nil {
-				errs[i] = err
-			}
+			errs[i] = errors.Join(errs[i], send(conns[i], string(r)))
 		}
 	})
 	for _, err := range errs {
@@ -54,6 +53,19 @@ func (m *mysqlReplay) atOnce(requests [][]byte, n int) time.Duration {
 	}
 	return took
 }
+
+// send sends a statement, again where the server broke a deadlock by it, as everybody has to.
+func send(c *sql.Conn, statement string) error {
+	for {
+		_, err := c.ExecContext(context.Background(), statement)
+		var refused *mysql.MySQLError
+		if !errors.As(err, &refused) || refused.Number != deadlock {
+			return err
+		}
+	}
+}
+
+const deadlock = 1213
 
 func (m *mysqlReplay) busy() time.Duration { return 0 }
 

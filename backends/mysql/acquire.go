@@ -11,8 +11,8 @@ import (
 )
 
 // Acquire asks in one exchange where the key is known and its last lease was given back, and where it is refused. A key
-// that is new, whose last holder died, or that has several slots takes a second one, with the statements that only those
-// need.
+// that is new, whose last holder died, or whose last lease had a minimum hold takes a second one, with the statements that
+// only those need.
 func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lease, error) {
 	if err := r.Check(); err != nil {
 		return nil, err

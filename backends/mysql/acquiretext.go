@@ -72,8 +72,8 @@ INTO @lr_go FROM {keys} k LEFT JOIN {leases} l ON l.job_name = {key} WHERE k.job
 	// The lowest slot that is not taken is 0 or the neighbour of one that is.
 	chooseSlot = `SET @lr_slot = (SELECT MIN(c.slot) FROM
   (SELECT 0 AS slot UNION ALL SELECT l.slot + 1 FROM {leases} l WHERE l.job_name = {key} AND {taken}) c
-  WHERE c.slot < {slots} AND NOT EXISTS (SELECT 1 FROM {leases} l WHERE l.job_name = {key} AND l.slot = c.slot AND {taken}));
-SET @lr_go = @lr_go AND @lr_slot IS NOT NULL`
+  WHERE c.slot < {slots} AND NOT EXISTS (SELECT 1 FROM {leases} l WHERE l.job_name = {key} AND l.slot = c.slot AND {taken}))` +
+		separator + `SET @lr_go = @lr_go AND @lr_slot IS NOT NULL`
 
 	buryPredecessor = bury + ` WHERE @lr_go AND l.job_name = {key} AND l.slot = {slot} AND l.released = 0 AND ` + unrecorded
 
@@ -92,10 +92,9 @@ FROM {keys} k WHERE k.job_name = {key} AND {now} < {give_up} AND {go}`
 	countToken = `UPDATE {keys} SET token = token + 1{start} WHERE job_name = {key} AND @lr_go`
 
 	// look shows the decision, the leases, and what else may stand in the way where none was granted.
-	look = `SELECT @lr_go, {now};
-SELECT l.slot, l.instance_id, l.token, l.holder, l.host, l.pid, l.attempt_count, l.acquire_time, l.expire_time, l.hold_time,
-  l.released, l.takeover FROM {leases} l WHERE l.job_name = {key};
-SELECT k.pause_by, k.pause_reason, k.pause_time, k.pause_until, {done} FROM {keys} k WHERE k.job_name = {key} AND NOT @lr_go`
+	look = `SELECT @lr_go, {now}` + separator + `SELECT l.slot, l.instance_id, l.token, l.holder, l.host, l.pid, l.attempt_count, l.acquire_time, l.expire_time, l.hold_time,
+  l.released, l.takeover FROM {leases} l WHERE l.job_name = {key}` + separator +
+		`SELECT k.pause_by, k.pause_reason, k.pause_time, k.pause_until, {done} FROM {keys} k WHERE k.job_name = {key} AND NOT @lr_go`
 )
 
 func countRun(r backends.Request) string {

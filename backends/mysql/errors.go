@@ -19,6 +19,12 @@ import (
 	"github.com/lockrun/lockrun/backends"
 )
 
+// Phases that make a difference to what is told. The driver does not tell a failed handshake from a failed login.
+const (
+	phaseLogin = "logging in"
+	phaseTLS   = "TLS handshake or logging in"
+)
+
 // fault is an error with the phase in which it came.
 type fault struct {
 	phase     string
@@ -75,8 +81,8 @@ func broken(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// oneLine makes an error's text one line.
-func oneLine(err error) error { return errors.New(readLine(err.Error())) }
+// oneLine makes one line of what a server or a library said.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // fail makes the error that a caller gets: what was tried, on which server, in which phase, why, and what to do.
 func (p *pool) fail(ctx context.Context, op string, err error) error {
@@ -90,7 +96,7 @@ func (p *pool) fail(ctx context.Context, op string, err error) error {
 	if f.remedy != "" {
 		e.Remedy, e.Permanent = f.remedy, f.permanent
 	}
-	e.Err = &wrapped{text: f.phase + ": " + readLine(cause), err: err}
+	e.Err = &wrapped{text: f.phase + ": " + oneLine(cause), err: err}
 	return e
 }
 
@@ -141,13 +147,14 @@ func (p *pool) explain(ctx context.Context, f *fault, e *backends.Error) string 
 		e.Remedy = "it may be restarting, or something between cuts connections"
 		return "the server closed the connection"
 	}
-	return p.explainNetwork(err, e)
+	return explainNetwork(f, e)
 }
 
-func (p *pool) explainNetwork(err error, e *backends.Error) string {
+// explainNetwork is explain for what comes before the server is asked anything.
+func explainNetwork(f *fault, e *backends.Error) string {
+	err := f.err
 	var dns *net.DNSError
 	var certificate *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
 	var op *net.OpError
 	switch {
 	case errors.As(err, &dns):
@@ -159,9 +166,6 @@ func (p *pool) explainNetwork(err error, e *backends.Error) string {
 	case errors.As(err, &certificate):
 		e.Remedy, e.Permanent = certificateRemedy(certificate.Err), true
 		return certificate.Err.Error()
-	case errors.As(err, &record), strings.HasPrefix(err.Error(), "tls: "), strings.HasPrefix(err.Error(), "remote error: tls"):
-		e.Remedy, e.Permanent = "check ca, cert and key, and that this is MySQL's port", true
-		return err.Error()
 	case errors.Is(err, driver.ErrMalformPkt), errors.Is(err, driver.ErrPktSync), errors.Is(err, driver.ErrPktSyncMul):
 		e.Remedy = "check that this is MySQL's port"
 		return "what answers does not speak MySQL's protocol"
@@ -170,6 +174,8 @@ func (p *pool) explainNetwork(err error, e *backends.Error) string {
 		return "the server wants the password unencrypted"
 	case errors.Is(err, driver.ErrUnknownPlugin), errors.Is(err, driver.ErrOldPassword), errors.Is(err, driver.ErrOldProtocol):
 		e.Remedy, e.Permanent = "give the user a common way to log in, like mysql_native_password, caching_sha2_password or ed25519", true
+	case f.phase == phaseTLS:
+		e.Remedy, e.Permanent = "check ca, cert and key, and that this is MySQL's port", true
 	case errors.As(err, &op):
 		if e.Remedy == "" {
 			e.Remedy = "check host and port, and that the server runs"

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"strings"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -14,4 +15,10 @@ func Texts(table string, r backends.Request, n int64) []string {
 		b.t.quickAcquire(r, b.keep, time.Now().Add(time.Hour)), l.renew(time.Minute),
 		l.release(backends.End{Outcome: backends.Succeeded}, quickRecord),
 	}
+}
+
+// Isolate gives b's sessions another isolation level than the one that lockrun asks for, as a pooler may.
+func Isolate(b backends.Backend, level string) {
+	p := &b.(*backend).pool
+	p.setup = strings.Replace(p.setup, "READ COMMITTED", level, 1)
 }

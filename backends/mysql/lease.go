@@ -111,8 +111,7 @@ const (
 	quickRecord = `INSERT INTO {history} ` + historyColumns + `
 SELECT {key}, 0, @lr_seq` + releasedColumns
 
-	wholeRecord = `SET @lr_seq = (SELECT COALESCE(MAX(h.seq), 0) + 1 FROM {history} h WHERE h.job_name = {key} AND h.kind = 0);
-` + quickRecord + complete
+	wholeRecord = `SET @lr_seq = ` + lastRun + ` + 1` + separator + quickRecord + complete
 
 	releasedColumns = `, l.token, l.run_id, l.attempt_count, l.holder, l.host, l.pid, l.slot, {outcome}, {reason}, {code},
   l.acquire_time, {now}, l.waited_us, {duration}, ''
@@ -126,7 +125,7 @@ func (l *lease) free(f statement, o backends.Outcome) string {
 		return gone
 	}
 	return f.fill(`UPDATE {leases} SET released = 1 WHERE job_name = {key} AND slot = {slot} AND token = {token} AND @lr_go`) +
-		";\n" + gone + f.fill(` AND hold_time <= {now}`)
+		separator + gone + f.fill(` AND hold_time <= {now}`)
 }
 
 // count keeps the run id's attempts and done-mark.

@@ -55,8 +55,7 @@ func (t tables) breakText(key string, token int64, by string, keep backends.Keep
 // unlocked numbers the records of several slots one after the other. A lease that only its minimum hold kept has its
 // record already.
 const unlocked = `INSERT INTO {history} ` + historyColumns + `
-SELECT l.job_name, 0, COALESCE((SELECT MAX(h.seq) FROM {history} h WHERE h.job_name = {key} AND h.kind = 0), 0) +
-    (SELECT COUNT(*) FROM {leases} l2 WHERE {before} AND l2.slot <= l.slot),
+SELECT l.job_name, 0, ` + lastRun + ` + (SELECT COUNT(*) FROM {leases} l2 WHERE {before} AND l2.slot <= l.slot),
   l.token, l.run_id, l.attempt_count, l.holder, l.host, l.pid, l.slot, 'unlocked', {by}, NULL,
   l.acquire_time, {now}, l.waited_us, NULL, ''
 FROM {leases} l WHERE {which} AND l.released = 0 AND ` + unrecorded

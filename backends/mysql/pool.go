@@ -188,9 +188,9 @@ func (p *pool) connect(ctx context.Context) (*conn, error) {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, network, addr)
 		if err == nil {
-			f.phase = "logging in"
+			f.phase = phaseLogin
 			if config.TLS != nil {
-				f.phase = "TLS handshake or logging in"
+				f.phase = phaseTLS
 			}
 		}
 		return c, err
@@ -206,6 +206,3 @@ func (p *pool) connect(ctx context.Context) (*conn, error) {
 	}
 	return &conn{raw: raw}, nil
 }
-
-// readLine makes one line of what a server or a library said.
-func readLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -15,10 +15,11 @@ const (
 
 	nextSeq = `COALESCE((SELECT MAX(h.seq) FROM {history} h WHERE h.job_name = {key} AND h.kind = {kind}), 0) + 1`
 
+	lastRun = `COALESCE((SELECT MAX(h.seq) FROM {history} h WHERE h.job_name = {key} AND h.kind = 0), 0)`
+
 	// bury records the leases that its WHERE names as crashed.
 	bury = `INSERT INTO {history} ` + historyColumns + `
-SELECT l.job_name, 0, COALESCE((SELECT MAX(h.seq) FROM {history} h WHERE h.job_name = {key} AND h.kind = 0), 0) + 1,
-  l.token, l.run_id, l.attempt_count, l.holder, l.host, l.pid, l.slot, 'crashed', '', NULL,
+SELECT l.job_name, 0, ` + lastRun + ` + 1, l.token, l.run_id, l.attempt_count, l.holder, l.host, l.pid, l.slot, 'crashed', '', NULL,
   l.acquire_time, LEAST(l.expire_time, {now}), l.waited_us, NULL, '' FROM {leases} l`
 
 	unrecorded = `NOT EXISTS (SELECT 1 FROM {history} p WHERE p.job_name = {key} AND p.token = l.token)`
@@ -38,12 +39,11 @@ SELECT {key}, {kind}, ` + nextSeq + `, {token}, {run}, {attempt}, {holder}, {hos
   {start}, {end}, {waited}, {duration}, {backend} FROM {keys} k WHERE k.job_name = {key}` + complete
 
 	// numberRuns lets the key's row know the last number that was given to a run.
-	numberRuns = `UPDATE {keys} SET run_seq = GREATEST(run_seq,
-  COALESCE((SELECT MAX(h.seq) FROM {history} h WHERE h.job_name = {key} AND h.kind = 0), 0)) WHERE job_name = {key}`
+	numberRuns = `UPDATE {keys} SET run_seq = GREATEST(run_seq, ` + lastRun + `) WHERE job_name = {key}`
 
 	// prune deletes what is too much of one key and kind: one range at the left edge of the primary key.
-	prune = `SET @lr_cut = (SELECT MAX(h.seq) FROM {history} h WHERE h.job_name = {key} AND h.kind = {kind}) - {limit};
-DELETE FROM {history} WHERE job_name = {key} AND kind = {kind} AND seq <= @lr_cut`
+	prune = `SET @lr_cut = (SELECT MAX(h.seq) FROM {history} h WHERE h.job_name = {key} AND h.kind = {kind}) - {limit}` +
+		separator + `DELETE FROM {history} WHERE job_name = {key} AND kind = {kind} AND seq <= @lr_cut`
 )
 
 // Record writes under the lock on the key's row.
@@ -106,8 +106,8 @@ func (b *backend) clean(ctx context.Context, seen row) {
 	}
 	f := b.t.fields("")
 	f["age"], f["done"], f["most"] = before(b.keep.Age), before(b.keep.DoneAge), number(cleanMost)
-	text := f.fill(`DELETE FROM {history} WHERE end_time < {age} ORDER BY end_time LIMIT {most};
-DELETE FROM {runs} WHERE used_time < {done} ORDER BY used_time LIMIT {most}`)
+	text := f.fill(`DELETE FROM {history} WHERE end_time < {age} ORDER BY end_time LIMIT {most}` +
+		separator + `DELETE FROM {runs} WHERE used_time < {done} ORDER BY used_time LIMIT {most}`)
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_ = b.do(ctx, "clean up", repeatable, func(ctx context.Context, c *conn) error {

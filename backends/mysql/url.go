@@ -156,6 +156,6 @@ func badFile(u *backends.URL, param, path string, err error) error {
 	if errors.As(err, &p) {
 		path, err = p.Path, p.Err
 	}
-	return &backends.Error{Op: "read " + param + " " + path, Backend: u.String(), Err: oneLine(err),
+	return &backends.Error{Op: "read " + param + " " + path, Backend: u.String(), Err: errors.New(oneLine(err.Error())),
 		Remedy: "name a readable PEM file", Permanent: true}
 }

@@ -103,7 +103,7 @@ func (w *waiting) fields() statement {
 
 // A waiter that died is removed by the next one that waits for the key.
 const (
-	sayWaiting = `DELETE FROM {waiters} WHERE job_name = {key} AND seen_time < {gone};
+	sayWaiting = `DELETE FROM {waiters} WHERE job_name = {key} AND seen_time < {gone}` + separator + `
 INSERT INTO {waiters} (job_name, instance_id, seen_time) VALUES ({key}, {owner}, {now}) ON DUPLICATE KEY UPDATE seen_time = {now}`
 
 	countWaiters = `(SELECT COUNT(*) FROM {waiters} w WHERE w.job_name = k.job_name AND w.seen_time >= {gone})`

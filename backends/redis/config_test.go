@@ -232,7 +232,8 @@ func TestRights(t *testing.T) {
 	server.Must("ACL", "SETUSER", "lockrun", "-hset")
 	_, err = b.Acquire(context.Background(), request("k"))
 	unknown(t, err, true, "rights")
-	if !failing(b.(backends.Doctor).Doctor(context.Background()), "rights") {
+	checks := b.(backends.Doctor).Doctor(context.Background())
+	if !failing(checks, "rights") && !advised(checks, "rights", "an acquire tells") { // Redis 6 has no ACL DRYRUN
 		t.Error("doctor does not miss the right to HSET")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -30,17 +31,17 @@ const docs = "see docs/backends/redis.md"
 var answers = []advice{
 	{"WRONGPASS", "check user and password", true},
 	{"NOAUTH", "the server wants a password: give one in the URL or by password_file", true},
-	{"ERR AUTH <password> called without any password configured", "the server has no password: leave it out of the URL", true},
-	{"ERR Client sent AUTH, but no password is set", "the server has no password: leave it out of the URL", true},
-	{"ERR invalid password", "check the password", true},
+	{"AUTH <password> called without any password configured", "the server has no password: leave it out of the URL", true},
+	{"Client sent AUTH, but no password is set", "the server has no password: leave it out of the URL", true},
+	{"invalid password", "check the password", true},
 	{"NOPERM", "give the user the rights of lockrun, " + docs, true},
-	{"ERR The user executing the script can't run this command", "give the user the rights of lockrun, " + docs, true},
-	{"ERR The user executing the script can't access", "give the user the rights of lockrun, " + docs, true},
-	{"ERR DB index is out of range", "use a smaller number of the database in the URL", true},
-	{"ERR invalid DB index", "use a smaller number of the database in the URL", true},
-	{"ERR SELECT is not allowed in cluster mode", "leave the number of the database out of the URL", true},
-	{"ERR This instance has cluster support disabled", "it is a single server: use redis://", true},
-	{"ERR unknown command", "is it a Redis server of 6.2 or later, and the right port?", true},
+	{"The user executing the script can't", "give the user the rights of lockrun, " + docs, true}, // Redis before 7.2
+	{"ACL failure in script", "give the user the rights of lockrun, " + docs, true},               // Valkey
+	{"DB index is out of range", "use a smaller number of the database in the URL", true},
+	{"invalid DB index", "use a smaller number of the database in the URL", true},
+	{"SELECT is not allowed in cluster mode", "leave the number of the database out of the URL", true},
+	{"This instance has cluster support disabled", "it is a single server: use redis://", true},
+	{"unknown command", "is it a Redis server of 6.2 or later, and the right port?", true},
 	{"WRONGTYPE", "another program uses this name: choose another key or another ?prefix=", true},
 	{"LOCKRUNFOREIGN", "another program uses this name, or a newer lockrun wrote it: choose another key or another ?prefix=", true},
 	{"MOVED", "it is a node of a cluster: use redis+cluster://", false},
@@ -52,8 +53,8 @@ var answers = []advice{
 	{"OOM", "the server is full: raise maxmemory", false},
 	{"NOREPLICAS", "the master has too few good replicas: look at INFO replication", false},
 	{"BUSY", "a script of another program blocks the server", false},
-	{"ERR max number of clients reached", "raise maxclients of the server", false},
-	{"ERR No such master", "check the master's name in the path of the URL", true},
+	{"max number of clients reached", "raise maxclients of the server", false},
+	{"No such master", "check the master's name in the path of the URL", true},
 }
 
 // explain makes an error of the contract out of whatever went wrong: one line with host, phase, cause and remedy, and
@@ -111,22 +112,42 @@ func (c *config) advise(err error) (remedy string, permanent bool) {
 	return c.advisePhase(p)
 }
 
+// replyText is what the server said.
 func replyText(err error) string {
 	var reply serverError
 	if errors.As(err, &reply) {
-		return string(reply)
+		return unwrapped(string(reply))
 	}
 	var r goredis.Error
 	if errors.As(err, &r) {
-		return r.Error()
+		return unwrapped(r.Error())
 	}
 	return err.Error()
 }
 
+// unwrapped takes off what Redis 6 puts around an error inside a script, in front of the word that tells its kind:
+// "ERR Error running script (call to f_...): @user_script:158: -READONLY You can't write against a read only replica.".
+func unwrapped(text string) string {
+	i := strings.LastIndex(text, "@user_script:")
+	if i < 0 || !strings.HasPrefix(text, "ERR Error running script") {
+		return text
+	}
+	inner := strings.TrimLeft(text[i+len("@user_script:"):], " 0123456789")
+	return strings.TrimPrefix(strings.TrimPrefix(inner, ": "), "-")
+}
+
+// says tells whether the server's answer begins with one of the words.
+func says(err error, words ...string) bool {
+	if !isReply(err) {
+		return false
+	}
+	text := replyText(err)
+	return slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(text, w) })
+}
+
 func adviseReply(text string) (remedy string, permanent bool) {
 	for _, a := range answers {
-		// An error inside a script comes with the script's name around it in Redis 6.
-		if strings.HasPrefix(text, a.prefix) || strings.Contains(text, "user_script") && strings.Contains(text, ": -"+a.prefix) {
+		if strings.HasPrefix(text, a.prefix) || strings.HasPrefix(text, "ERR "+a.prefix) {
 			return a.remedy, a.permanent
 		}
 	}

@@ -118,8 +118,8 @@ func TestWaitReplicas(t *testing.T) {
 	b := opened(t, url, backends.Options{})
 	l := acquire(t, b, request("k"))
 	s.Servers[1].Freeze()
-	unknown(t, l.Renew(within(t, 300*time.Millisecond), time.Minute), false, "too few replicas", "wait_replicas")
-	_, err := b.Acquire(within(t, 300*time.Millisecond), request("other"))
+	unknown(t, l.Renew(within(t, time.Second), time.Minute), false, "too few replicas", "wait_replicas")
+	_, err := b.Acquire(within(t, time.Second), request("other"))
 	unknown(t, err, false, "too few replicas")
 	s.Servers[1].Thaw()
 	if err := beat(t, l, answered); err != nil {

@@ -46,7 +46,7 @@ func (n *node) call(ctx context.Context, op string, bucket int, m manner, f comm
 		if err == nil {
 			return nil
 		}
-		if to := movedTo(err); to != "" && m&movable != 0 && goredis.HasErrorPrefix(err, "ASK") {
+		if to := movedTo(err); to != "" && m&movable != 0 && says(err, "ASK ") {
 			if o, err = n.asking(ctx, to, f); err == nil {
 				return nil
 			}

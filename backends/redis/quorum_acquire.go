@@ -33,6 +33,9 @@ func (q *quorum) Acquire(ctx context.Context, r backends.Request) (backends.Leas
 	}
 	for round := 1; ; round++ {
 		l, err := q.round(ctx, r, want)
+		if round > 1 && ctx.Err() != nil && err != nil && !refusal(err) {
+			err = errSplit // the time is over, and that is why
+		}
 		if !errors.Is(err, errSplit) {
 			if last {
 				q.recordRefusal(ctx, r, err)
@@ -48,13 +51,18 @@ func (q *quorum) Acquire(ctx context.Context, r backends.Request) (backends.Leas
 
 // recordRefusal writes a refusal into the history. Failing to do so changes nothing.
 func (q *quorum) recordRefusal(ctx context.Context, r backends.Request, err error) {
-	var held *backends.HeldError
-	var done *backends.DoneError
-	if errors.As(err, &held) || errors.As(err, &done) {
+	if refusal(err) {
 		_ = q.majority(ctx, "record", func(ctx context.Context, n *node) error {
 			return n.record(ctx, r.Refused(err, time.Time{}), r.Owner[:16])
 		})
 	}
+}
+
+// refusal tells what a majority positively said from not knowing.
+func refusal(err error) bool {
+	var held *backends.HeldError
+	var done *backends.DoneError
+	return errors.As(err, &held) || errors.As(err, &done)
 }
 
 // round asks once. What it does not return as a lease it has given back.

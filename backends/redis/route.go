@@ -29,12 +29,7 @@ func (f fixed) close()                                     { f.s.close() }
 
 // outdated tells the answers of a server that has a bucket no more, or not yet. None of them has changed anything.
 func outdated(err error) bool {
-	for _, prefix := range []string{"READONLY", "MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "LOADING"} {
-		if goredis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
+	return says(err, "READONLY", "MOVED", "ASK ", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "LOADING")
 }
 
 // said is what one server answered.

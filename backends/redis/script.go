@@ -64,7 +64,7 @@ var errReplicas = errors.New("too few replicas have acknowledged the write")
 func (s *script) run(ctx context.Context, c *goredis.Client, replicas int, keys []string, args ...any) ([]any, error) {
 	text, sha := s.load()
 	v, err := evaluate(ctx, c, replicas, func(p goredis.Scripter) *goredis.Cmd { return p.EvalSha(ctx, sha, keys, args...) })
-	if goredis.HasErrorPrefix(err, "NOSCRIPT") {
+	if says(err, "NOSCRIPT") {
 		v, err = evaluate(ctx, c, replicas, func(p goredis.Scripter) *goredis.Cmd { return p.Eval(ctx, text, keys, args...) })
 	}
 	return v, err

@@ -68,7 +68,7 @@ func (s *server) do(ctx context.Context, f command) (outcome, error) {
 
 // reusable tells whether a connection is good for more. go-redis itself closes one that was answered READONLY or MOVED.
 func reusable(err error) bool {
-	return err == nil || isReply(err) && !goredis.HasErrorPrefix(err, "READONLY") && !goredis.HasErrorPrefix(err, "MOVED")
+	return err == nil || isReply(err) && !says(err, "READONLY", "MOVED")
 }
 
 // isReply tells an answer of the server from a failure to get one.

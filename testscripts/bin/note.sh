@@ -3,7 +3,7 @@
 for s in HUP INT QUIT TERM USR1 WINCH CONT; do
 	trap "echo $s >>'$2'" $s
 done
-trap 'kill $!; exit 9' USR2
+trap "kill \$! 2>/dev/null; exit 9" USR2
 echo $$ >"$1.part" && mv "$1.part" "$1"
 while :; do
 	sleep 1000 &

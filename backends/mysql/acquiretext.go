@@ -16,7 +16,7 @@ func (t tables) quickAcquire(r backends.Request, keep backends.Keep, giveUp time
 	f["verb"], f["slot"], f["takeover"] = "INSERT", "0", "0"
 	f["go"] = f.fill(`@lr_leases = 0 AND NOT {paused}{not_done}`)
 	return transaction(f.fill(lockKey), f.fill(`SET @lr_leases = (SELECT COUNT(*) FROM {leases} l WHERE l.job_name = {key})`),
-		f.fill(take), granted, f.fill(countToken), f.fill(countRun(r)), f.fill(look))
+		f.fill(take), granted, f.fill(countToken), f.fill(countRun(r))) + separator + f.fill(look)
 }
 
 // acquire is the text that does everything: it makes the key's row, finds a slot, records a predecessor who died.
@@ -35,7 +35,7 @@ func (t tables) acquire(r backends.Request, keep backends.Keep, giveUp time.Time
 	}
 	f["verb"], f["takeover"], f["go"] = "REPLACE", f.fill(takeover), "@lr_go"
 	return transaction(f.fill(makeKey), f.fill(decide), choose, f.fill(buryPredecessor), f.fill(numberRuns), f.fill(prune),
-		f.fill(take), granted, f.fill(countToken), f.fill(countRun(r)), f.fill(look))
+		f.fill(take), granted, f.fill(countToken), f.fill(countRun(r))) + separator + f.fill(look)
 }
 
 // request are the literals of r. giveUp is when its sender gives up, by the server's clock.
@@ -91,7 +91,8 @@ FROM {keys} k WHERE k.job_name = {key} AND {now} < {give_up} AND {go}`
 
 	countToken = `UPDATE {keys} SET token = token + 1{start} WHERE job_name = {key} AND @lr_go`
 
-	// look shows the decision, the leases, and what else may stand in the way where none was granted.
+	// look shows the decision, the leases, and what else may stand in the way where none was granted. It comes after COMMIT,
+	// so that a lease counts that is there, and not one that is said to be.
 	look = `SELECT @lr_go, {now}` + separator + `SELECT l.slot, l.instance_id, l.token, l.holder, l.host, l.pid, l.attempt_count, l.acquire_time, l.expire_time, l.hold_time,
   l.released, l.takeover FROM {leases} l WHERE l.job_name = {key}` + separator +
 		`SELECT k.pause_by, k.pause_reason, k.pause_time, k.pause_until, {done} FROM {keys} k WHERE k.job_name = {key} AND NOT @lr_go`

@@ -81,7 +81,8 @@ func (c *conn) exec(ctx context.Context, sql string) (int64, error) {
 // A Galera node gets them one by one. It rolls a transaction back when another node's conflicts with it, at any moment,
 // and tells so in answer to the next command; but when that happens between two statements of one text, MariaDB goes on
 // with the next one outside of any transaction, and answers OK to COMMIT (seen with 10.11.19: 5 of 900 leases that passed
-// between three nodes were granted twice).
+// between three nodes were granted twice). That a lease counts only once it is seen after COMMIT would have caught these;
+// but what runs outside of the transaction runs without its locks, too.
 func (c *conn) query(ctx context.Context, sql string) (sets, error) {
 	if !c.single {
 		return c.send(ctx, sql)

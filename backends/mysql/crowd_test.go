@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -153,6 +154,26 @@ func TestOneWinsOnGalera(t *testing.T) {
 	handOver(t, hosts)
 	if checks := doctor(t, hosts[1]); checks["galera"].Cause == "" || !checks["galera"].OK {
 		t.Errorf("doctor says %+v of the cluster", checks)
+	}
+	withoutQuorum(t, g, hosts[0])
+}
+
+// withoutQuorum leaves the first node alone: it knows nothing for certain any more, and says so.
+func withoutQuorum(t *testing.T, g *testserver.Galera, b backends.Backend) {
+	l := mustAcquire(t, b, request("alone"))
+	for _, n := range g.Nodes[1:] {
+		n.Kill()
+	}
+	var err error
+	eventually(t, "the node notices", func() bool {
+		err = l.Renew(within(t, 5*time.Second), time.Minute)
+		return err != nil && strings.Contains(err.Error(), "1047")
+	})
+	unknown(t, err, false, "quorum")
+	_, err = b.Acquire(within(t, 5*time.Second), request("other"))
+	unknown(t, err, false, "quorum")
+	if c := doctor(t, b)["galera"]; c.OK {
+		t.Errorf("doctor says %+v of a node without quorum", c)
 	}
 }
 

@@ -57,6 +57,9 @@ const (
 	errNoColumn    = 1054
 )
 
+// errRolledBack is a COMMIT that was called good and that changed nothing.
+var errRolledBack = errors.New("the server rolled the transaction back and answered OK")
+
 func mysqlCode(err error) int {
 	var e *driver.MySQLError
 	if errors.As(err, &e) {
@@ -68,6 +71,9 @@ func mysqlCode(err error) int {
 // collided tells whether another transaction was in the way and the server has undone ours: it may be asked again at
 // once. A duplicate key is such a collision too, where two Galera nodes write the same number.
 func collided(err error) bool {
+	if errors.Is(err, errRolledBack) {
+		return true
+	}
 	switch mysqlCode(err) {
 	case errDeadlock, errLockTimeout, errChanged, errDuplicate, errUndone:
 		return true

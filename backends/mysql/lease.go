@@ -58,10 +58,15 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 				sets, err = c.query(ctx, whole)
 			}
 		}
-		if seen = sets.only(); err == nil && seen.num(0) == 0 {
+		switch seen = sets.only(); {
+		case err != nil:
+			return err
+		case seen.num(0) == 0:
 			return l.before(ctx, c)
+		case seen.num(3) != 0:
+			return errRolledBack
 		}
-		return err
+		return nil
 	})
 	if err == nil {
 		l.b.clean(ctx, seen)
@@ -102,8 +107,11 @@ func (l *lease) release(end backends.End, record string) string {
 		f.fill(`UPDATE {keys} SET run_seq = @lr_seq{reset} WHERE job_name = {key} AND @lr_go`),
 		f.fill(l.count(end.Outcome)),
 		l.prune(f),
-	) + separator + l.b.t.old("@lr_go", l.b.keep)
+	) + separator + l.b.t.old("@lr_go", l.b.keep) + f.fill(stillThere)
 }
+
+// stillThere looks, after COMMIT, whether the lease is gone indeed.
+const stillThere = `, EXISTS (SELECT 1 FROM {leases} l WHERE ` + mine + ` AND l.released = 0)`
 
 // quickRecord takes its number from the key's row and so need not look into the history. wholeRecord does, and completes
 // a record that is there.

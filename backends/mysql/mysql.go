@@ -10,8 +10,8 @@
 //
 // Acquire, renew and release are one request and one answer each. Several statements travel as one text, which begins a
 // transaction and ends it, so that a lockrun that is frozen or cut off half-way can leave no transaction open, and with
-// it a lock on the key. A lease is granted only after the answer to COMMIT was read. Stored procedures would do the same,
-// but need rights that administrators do not like to give, and a second version to keep in step.
+// it a lock on the key. A lease is granted only when its row is seen after COMMIT was answered. Stored procedures would do
+// the same, but need rights that administrators do not like to give, and a second version to keep in step.
 //
 // Every value goes into a statement as a number or in hexadecimal, so no character set, SQL mode or quote can change what
 // a statement means, whatever the server's defaults are.

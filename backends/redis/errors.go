@@ -34,6 +34,7 @@ var answers = []advice{
 	{"AUTH <password> called without any password configured", "the server has no password: leave it out of the URL", true},
 	{"Client sent AUTH, but no password is set", "the server has no password: leave it out of the URL", true},
 	{"invalid password", "check the password", true},
+	{"DENIED Redis is running in protected mode", "set a password, or bind the server to addresses that may reach it", true},
 	{"NOPERM", "give the user the rights of lockrun, " + docs, true},
 	{"The user executing the script can't", "give the user the rights of lockrun, " + docs, true}, // Redis before 7.2
 	{"ACL failure in script", "give the user the rights of lockrun, " + docs, true},               // Valkey

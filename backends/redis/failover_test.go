@@ -121,6 +121,7 @@ func TestWaitReplicas(t *testing.T) {
 	unknown(t, l.Renew(within(t, time.Second), time.Minute), false, "too few replicas", "wait_replicas")
 	_, err := b.Acquire(within(t, time.Second), request("other"))
 	unknown(t, err, false, "too few replicas")
+	refused(t, b, request("k")) // whoever holds it, the replicas have no say in that
 	s.Servers[1].Thaw()
 	if err := beat(t, l, answered); err != nil {
 		t.Errorf("Renew: %v", err)

@@ -164,6 +164,29 @@ func TestInterrupted(t *testing.T) {
 	release(t, l)
 }
 
+// TestFrozenDuringHold is what LSE-02 asks of a backend: beats and the release end when their time is over, and the lease
+// goes on where it was when the server does.
+func TestFrozenDuringHold(t *testing.T) {
+	server := testserver.StartRedis(t, testserver.RedisConfig{})
+	b := opened(t, server.URL(), backends.Options{})
+	l := acquire(t, b, request("k"))
+	server.Freeze()
+	for range 2 {
+		soon(t, time.Second, "a beat", func() { unknown(t, l.Renew(within(t, 100*time.Millisecond), time.Minute), false, "no answer in time") })
+	}
+	soon(t, time.Second, "the release", func() {
+		unknown(t, l.Release(within(t, 100*time.Millisecond), backends.End{Outcome: backends.Failed}), false, "no answer in time")
+	})
+	server.Thaw()
+	err := l.Release(context.Background(), backends.End{Outcome: backends.Failed})
+	if err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	if s := stateOf(t, b, "k"); s.State != backends.Free {
+		t.Errorf("the key is %+v", s)
+	}
+}
+
 // TestInterruptedAcquireLeavesNothing: what is still on its way when the caller gives up does not arrive afterwards.
 func TestInterruptedAcquireLeavesNothing(t *testing.T) {
 	server := testserver.StartRedis(t, testserver.RedisConfig{})

@@ -78,7 +78,7 @@ func (l login) answer(command, line string) error {
 		return nil
 	case !strings.HasPrefix(line, "-"):
 		return errNotRedis
-	case command != "CLIENT", !strings.HasPrefix(line, "-NOPERM"):
+	case command != "CLIENT", !strings.HasPrefix(line, "-NOPERM") && !strings.HasPrefix(line, "-ERR unknown"):
 		return serverError(line[1:])
 	}
 	return nil

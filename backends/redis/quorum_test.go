@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -261,4 +262,60 @@ func TestQuorumLateServer(t *testing.T) {
 		})
 		return err == nil && !left
 	})
+}
+
+// TestQuorumExclusion: whatever happens to one server of three at a time, no two have the lease together, no update under
+// it is lost, and tokens rise.
+func TestQuorumExclusion(t *testing.T) {
+	q := testserver.StartQuorum(t, 3, testserver.RedisConfig{Persist: true})
+	const contenders, grants = 5, 60
+	var sum, last int64 // deliberately unprotected by anything but the lease
+	var done, inside atomic.Int64
+	var wg sync.WaitGroup
+	for range contenders {
+		b := opened(t, q.URL(), backends.Options{Timeout: 2 * time.Second})
+		wg.Go(func() {
+			for done.Load() < grants && !t.Failed() {
+				r := request("k")
+				l, err := b.Acquire(context.Background(), r)
+				if err != nil {
+					if !refusal(err) {
+						_ = b.Abandon(context.Background(), r)
+					}
+					pause(context.Background(), 5*time.Millisecond)
+					continue
+				}
+				if inside.Add(1) != 1 || l.Grant().Token <= last {
+					t.Errorf("%d inside, token %d after %d", inside.Load(), l.Grant().Token, last)
+				}
+				was := sum
+				pause(context.Background(), 2*time.Millisecond)
+				sum, last = was+1, l.Grant().Token
+				done.Add(1)
+				inside.Add(-1)
+				for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+					if err := l.Release(context.Background(), backends.End{Outcome: backends.Succeeded}); err == nil {
+						break
+					} else if errors.Is(err, backends.ErrLost) {
+						t.Errorf("a lease of a minute was lost: %v", err)
+					}
+				}
+			}
+		})
+	}
+	for i := 0; done.Load() < grants && !t.Failed(); i++ {
+		s := q.Servers[i%3]
+		if i%2 == 0 {
+			s.Freeze()
+			pause(context.Background(), 60*time.Millisecond)
+			s.Thaw()
+		} else {
+			s.Restart()
+		}
+		pause(context.Background(), 40*time.Millisecond)
+	}
+	wg.Wait()
+	if sum != done.Load() {
+		t.Errorf("%d updates of %d are left", sum, done.Load())
+	}
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"embed"
@@ -41,7 +42,7 @@ var scripts = struct {
 	acquire, renew, release, abandon, breakLease, record, pause, resume, wait, confirm, restore *script
 }{
 	acquire:    newScript("lib", "records", "runs", "acquire"),
-	renew:      newScript("lib", "renew"),
+	renew:      newScript("renew"),
 	release:    newScript("lib", "records", "runs", "release"),
 	abandon:    newScript("lib", "runs", "abandon"),
 	breakLease: newScript("lib", "records", "break"),
@@ -90,15 +91,14 @@ func evaluate(ctx context.Context, c *goredis.Client, replicas int, call func(go
 	if err != nil || wait == nil {
 		return v, err
 	}
-	n, err := wait.Int()
-	if err != nil {
-		return nil, err
-	}
-	if n < replicas {
-		return nil, errReplicas
+	if n, err := wait.Int(); err != nil || n < replicas && wrote(v) {
+		return nil, cmp.Or(err, errReplicas)
 	}
 	return v, nil
 }
+
+// wrote tells whether a script did what it was asked for. A refusal is one whatever the replicas know.
+func wrote(v []any) bool { return v[0] != "held" && v[0] != "done" && v[0] != "lost" && v[0] != "free" }
 
 // list is the array that every script of ours answers with.
 func list(cmd *goredis.Cmd) ([]any, error) {

@@ -32,7 +32,9 @@ local function freeAt(r, now)
 end
 
 -- The lease hash, or an error reply where the hash is somebody else's: nothing of it is touched then.
-local foreign = redis.error_reply('LOCKRUNFOREIGN the hash under this key was not written by this version of lockrun')
+local function foreign()
+  return redis.error_reply('LOCKRUNFOREIGN the hash under this key was not written by this version of lockrun')
+end
 local function load(key)
   local h = {flat = redis.call('HGETALL', key), token = 0, starts = 0, by = 0, rows = {}}
   for i = 1, #h.flat, 2 do
@@ -40,7 +42,7 @@ local function load(key)
     local slot = string.match(name, '^s(%d+)$')
     if slot then
       h.rows[tonumber(slot)] = row(value)
-      if not h.rows[tonumber(slot)] then return nil, foreign end
+      if not h.rows[tonumber(slot)] then return nil, foreign() end
     elseif name == 'lockrun' then h.format = value
     elseif name == 'token' then h.token = tonumber(value)
     elseif name == 'starts' then h.starts = tonumber(value)
@@ -50,7 +52,7 @@ local function load(key)
       h.pause.till = tonumber(string.match(value, '^%d+ (%d+)\n'))
     end
   end
-  if #h.flat > 0 and h.format ~= '1' then return nil, foreign end
+  if #h.flat > 0 and h.format ~= '1' then return nil, foreign() end
   return h
 end
 

@@ -69,7 +69,7 @@ func (t *Tree) startGuard() error {
 	for _, f := range t.job.Keep {
 		fds = append(fds, int(f.Fd()))
 	}
-	pid, err := spawnGuard(t.guardMarker(len(t.job.Keep)), fds)
+	pid, err := spawnGuard(t.guardMarker(len(t.job.Keep)), fds, t.patience())
 	if err != nil {
 		unix.Close(p[1])
 		return err
@@ -81,6 +81,17 @@ func (t *Tree) startGuard() error {
 		writeMessage(p[1], message{kind: msgCommandEnded})
 	}
 	return nil
+}
+
+// guardPatience is how long a guard may put off its own execution, which most runs of a short command do not live to see.
+const guardPatience = 20 * time.Millisecond
+
+// patience is none where a guard has just died, so that a failure is known at once, nor where it may soon have to act.
+func (t *Tree) patience() time.Duration {
+	if _, kill := t.deadline.get(); t.guard.deaths > 0 || kill-boottime.Now() < 20*guardPatience {
+		return 0
+	}
+	return guardPatience
 }
 
 func (t *Tree) guardMarker(keep int) string {

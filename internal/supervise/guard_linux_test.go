@@ -129,6 +129,29 @@ func TestReplacedGuardKnowsItsTask(t *testing.T) {
 	}
 }
 
+// At first the guard is no program of its own yet (guardstart.c). It is a guard all the same.
+func TestGuardBeforeItsExecution(t *testing.T) {
+	early := 0
+	for round := range 20 {
+		dir := t.TempDir()
+		p := plan{Argv: []string{"sh", "-c", "setsid sleep 60 & echo $! >" + dir + "/far; echo $$ >" + dir + "/near; wait"},
+			Owner: fmt.Sprintf("early%026d", round)}
+		s := start(t, runner(t, &p), p.Report)
+		near, far := awaitPID(t, dir+"/near"), awaitPID(t, dir+"/far")
+		guard := guardOf(s.Process.Pid)
+		line := contents(fmt.Sprintf("/proc/%d/cmdline", guard))
+		s.Process.Kill()
+		if guard != 0 && line != "" && !strings.HasPrefix(line, guardName) {
+			early++
+		}
+		for n, pid := range map[string]int{"COMMAND": near, "what left its session": far} {
+			eventually(t, n+" is dead", func() bool { return !alive(pid) })
+		}
+		eventually(t, "the guard is gone", func() bool { return guard == 0 || !alive(guard) })
+	}
+	t.Logf("%d of 20 before", early)
+}
+
 // The guard is nobody: no descriptors, no signals, no name that somebody would look for, hardly any memory.
 func TestGuardKeepsOutOfTheWay(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
@@ -146,6 +169,9 @@ func TestGuardKeepsOutOfTheWay(t *testing.T) {
 		t.Errorf("COMMAND has %d descriptors: the test shows nothing", got)
 	}
 	guard := awaitGuard(t, s.Process.Pid)
+	eventually(t, "the guard is a program of its own", func() bool {
+		return strings.HasPrefix(contents(fmt.Sprintf("/proc/%d/cmdline", guard)), guardName)
+	})
 	eventually(t, "the guard has got rid of what it inherited", func() bool {
 		for _, to := range descriptors(guard) {
 			if strings.Contains(to, "/dev/") || to == log {

@@ -7,6 +7,15 @@
 // lockrun_ignored is the set of signals that were ignored when the program was executed; bit n-1 is signal n.
 uint64_t lockrun_ignored(void);
 
+// lockrun_confine confines the program to one processor if it wants to start so, lockrun_spread undoes that for all of its
+// threads, and lockrun_spread_self for a process that was just made. See onecpu_linux.go.
+void lockrun_confine(void);
+void lockrun_spread(void);
+void lockrun_spread_self(void);
+
+// lockrun_be_punctual has the calling thread's timers, and those of the processes it makes, expire as exactly as before.
+void lockrun_be_punctual(void);
+
 // lockrun_spawn executes a program as a new process in a process group of its own, as if the Go runtime had never been
 // there. blob holds path, argc arguments and envc variables, each ended by NUL. tty is the descriptor of the terminal
 // whose foreground the group gets, or -1. It returns the pid, or the negative errno; *executing tells whether it was
@@ -14,8 +23,9 @@ uint64_t lockrun_ignored(void);
 int lockrun_spawn(char *blob, int argc, int envc, int tty, int *executing);
 
 // lockrun_spawn_guard executes this program again as a guard. marker is its whole environment, and descriptor i of the
-// guard is fds[i]; it gets no other. It returns the pid or the negative errno.
-int lockrun_spawn_guard(char *marker, char *name, const int *fds, int n);
+// guard is fds[i]; it gets no other. With patience, the execution may be put off by so many milliseconds, while which the
+// process shares our memory and does nothing but watch for our end. It returns the pid or the negative errno.
+int lockrun_spawn_guard(const char *marker, const char *name, const int *fds, int n, int patience);
 
 // lockrun_guard is the guard's whole life.
 void lockrun_guard(const char *marker) __attribute__((noreturn));

@@ -17,6 +17,7 @@ import (
 	"bytes"
 	"os"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -56,13 +57,14 @@ func spawn(j *Job, tty int) (pid int, executing bool, err error) {
 	return int(n), true, nil
 }
 
-func spawnGuard(marker string, fds []int) (int, error) {
+func spawnGuard(marker string, fds []int, patience time.Duration) (int, error) {
 	m, name := append([]byte(marker), 0), append([]byte(guardName), 0)
 	c := make([]C.int, len(fds))
 	for i, fd := range fds {
 		c[i] = C.int(fd)
 	}
-	n := C.lockrun_spawn_guard((*C.char)(unsafe.Pointer(&m[0])), (*C.char)(unsafe.Pointer(&name[0])), &c[0], C.int(len(c)))
+	n := C.lockrun_spawn_guard((*C.char)(unsafe.Pointer(&m[0])), (*C.char)(unsafe.Pointer(&name[0])), &c[0], C.int(len(c)),
+		C.int(patience.Milliseconds()))
 	if n < 0 {
 		return 0, os.NewSyscallError("execve", syscall.Errno(-n))
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,7 +26,7 @@ func spawn(j *Job, tty int) (pid int, executing bool, err error) {
 	return pid, err != unix.EAGAIN && err != unix.ENOMEM, err
 }
 
-func spawnGuard(marker string, fds []int) (int, error) {
+func spawnGuard(marker string, fds []int, _ time.Duration) (int, error) {
 	files := make([]uintptr, len(fds))
 	for i, fd := range fds {
 		files[i] = uintptr(fd)

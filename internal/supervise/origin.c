@@ -10,11 +10,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,6 +36,7 @@ __attribute__((constructor)) static void record_origin(void) {
 	if (environ && environ[0] && !environ[1] && !strncmp(environ[0], guard_marker, sizeof guard_marker - 1))
 		lockrun_guard(environ[0] + sizeof guard_marker - 1);
 
+	lockrun_confine();
 #ifdef M_ARENA_MAX
 	// The C library would give each thread of the Go runtime a heap of its own, five system calls and some page faults
 	// each, which is measurable in a program that lives for three milliseconds.
@@ -101,6 +100,7 @@ static pid_t spawn_child(char *path, char **argv, char **envp, int tty, int *exe
 		pid_t self = getpid();
 		ioctl(tty, TIOCSPGRP, &self); // TTOU is still blocked
 	}
+	lockrun_spread_self();
 	restore_origin();
 	*executing = 1;
 	execve(path, argv, envp);
@@ -117,6 +117,7 @@ int lockrun_spawn(char *blob, int argc, int envc, int tty, int *executing) {
 	char *env = pointers(vec, blob + strlen(blob) + 1, argc);
 	pointers(vec + argc + 1, env, envc);
 
+	lockrun_be_punctual();
 	sigset_t all, old;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -125,55 +126,6 @@ int lockrun_spawn(char *blob, int argc, int envc, int tty, int *executing) {
 		err = errno;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	free(vec);
-	if (pid > 0 && err)
-		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-			;
-	return err ? -err : pid;
-}
-
-// place makes fds[i] descriptor i and closes the rest. They are moved out of the way first, since any of them may stand
-// where another belongs.
-static int place(const int *fds, int n) {
-	int moved[n];
-	for (int i = 0; i < n; i++)
-		if ((moved[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, n)) < 0)
-			return -1;
-	for (int i = 0; i < n; i++)
-		if (dup2(moved[i], i) < 0)
-			return -1;
-#ifdef SYS_close_range
-	syscall(SYS_close_range, n, ~0U, 0); // the guard itself closes what an older kernel leaves
-#endif
-	return 0;
-}
-
-static pid_t spawn_guard(char **argv, char **envp, const char *other, const int *fds, int n, volatile int *err) {
-	pid_t pid = vfork();
-	if (pid)
-		return pid;
-	// It runs with the signals blocked as they are now, which survives the exec.
-	if (setpgid(0, 0) == 0 && place(fds, n) == 0) {
-		execve("/proc/self/exe", argv, envp);
-		if (other)
-			execve(other, argv, envp);
-	}
-	*err = errno;
-	_exit(127);
-}
-
-
-int lockrun_spawn_guard(char *marker, char *name, const int *fds, int n) {
-	volatile int err = 0;
-	char *argv[] = {name, NULL}, *envp[] = {marker, NULL};
-	const char *other = (const char *)getauxval(AT_EXECFN); // where /proc is not mounted
-
-	sigset_t all, old;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	pid_t pid = spawn_guard(argv, envp, other, fds, n, &err);
-	if (pid < 0)
-		err = errno;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (pid > 0 && err)
 		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 			;

@@ -19,6 +19,8 @@
 // Leases live in an embedded store (SQLite) unless --backend names another. Each option is also a variable
 // (LOCKRUN_TTL) and a key of a configuration file. "lockrun help" tells all of them, README.md tells how they play
 // together, and docs/design.md what is promised and what is not.
+//
+//go:debug updatemaxprocs=0
 package main
 
 import (
@@ -77,6 +79,9 @@ func dispatch(argv []string, std IO, open opener) (code int) {
 	}
 	for _, text := range cfg.Warnings {
 		u.warn("%s", text)
+	}
+	if !w.verb.is(vRun) {
+		supervise.Spread()
 	}
 	return w.verb.do(&call{cfg: cfg, io: std, ui: u, open: open})
 }

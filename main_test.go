@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv("LOCKRUN_TEST_MAIN") != "":
 		os.Exit(dispatch(os.Args[1:], std, openBackend))
 	}
+	supervise.Spread()
 	os.Exit(m.Run())
 }
 

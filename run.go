@@ -65,6 +65,7 @@ func (r *runner) tellUnprotected() {
 
 // newRunner catches signals from now on, so that none is missed while the lease is asked for.
 func newRunner(cfg *Config, std IO, u *ui, open opener) (*runner, error) {
+	time.AfterFunc(quick, supervise.Spread) // most runs of a short command are over by then
 	signals, err := supervise.Listen()
 	return &runner{cfg: cfg, io: std, ui: u, open: open, signals: signals, req: newRequest(cfg)}, err
 }

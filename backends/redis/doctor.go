@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -18,12 +20,20 @@ func (b *backend) Doctor(ctx context.Context) []backends.Check {
 	return b.node.examine(ctx)
 }
 
-// Doctor examines the servers one by one; each shows under its own address.
-func (q *quorum) Doctor(ctx context.Context) (all []backends.Check) {
-	for _, n := range q.nodes {
-		all = append(all, n.examine(ctx)...)
+// Doctor examines all servers; each shows under its own address.
+func (q *quorum) Doctor(ctx context.Context) []backends.Check {
+	return inParallel(q.nodes, func(n *node) []backends.Check { return n.examine(ctx) })
+}
+
+// inParallel examines several at the same time, so that a server that hangs does not use up the others' time.
+func inParallel[T any](list []T, f func(T) []backends.Check) []backends.Check {
+	found := make([][]backends.Check, len(list))
+	var wg sync.WaitGroup
+	for i, v := range list {
+		wg.Go(func() { found[i] = f(v) })
 	}
-	return all
+	wg.Wait()
+	return slices.Concat(found...)
 }
 
 // examine examines the servers behind a node.
@@ -34,13 +44,11 @@ func (n *node) examine(ctx context.Context) []backends.Check {
 	if err != nil {
 		return []backends.Check{n.failed("reach", "", n.c.explain("find the servers", n.name, err))}
 	}
-	var all []backends.Check
-	for _, s := range list {
+	return inParallel(list, func(s *server) []backends.Check {
 		e := &exam{n: n, s: s}
 		e.run(ctx)
-		all = append(all, e.checks...)
-	}
-	return all
+		return e.checks
+	})
 }
 
 // masters are the servers that leases are written to.

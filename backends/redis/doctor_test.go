@@ -86,14 +86,24 @@ func advised(checks []backends.Check, name, word string) bool {
 	return false
 }
 
-// TestDoctorOfFrozen ends in time.
+// TestDoctorOfFrozen ends in time, and examines the other servers all the same.
 func TestDoctorOfFrozen(t *testing.T) {
-	server := testserver.StartRedis(t, testserver.RedisConfig{})
-	server.Freeze()
-	b := opened(t, server.URL(), backends.Options{Timeout: 300 * time.Millisecond})
-	soon(t, 2*time.Second, "doctor", func() {
-		if !failing(b.(backends.Doctor).Doctor(context.Background()), "reach") {
+	q := testserver.StartQuorum(t, 3, testserver.RedisConfig{})
+	q.Servers[0].Freeze()
+	b := opened(t, q.URL(), backends.Options{Timeout: time.Second})
+	soon(t, 5*time.Second, "doctor", func() {
+		checks := b.(backends.Doctor).Doctor(context.Background())
+		if !failing(checks, "reach") {
 			t.Error("a frozen server passes")
+		}
+		reached := 0
+		for _, c := range checks {
+			if c.Check == "persistence" {
+				reached++
+			}
+		}
+		if reached != 2 {
+			t.Errorf("%d servers were examined, want 2: %+v", reached, checks)
 		}
 	})
 }

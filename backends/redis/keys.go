@@ -41,13 +41,17 @@ type names struct {
 }
 
 func (c *config) names(key string) names {
-	at := func(kind string) string { return fmt.Sprintf("%s{%02x}:%s:%s", c.prefix, bucketOf(key), kind, key) }
+	tag := c.tagged(bucketOf(key))
+	at := func(kind string) string { return tag + kind + ":" + key }
 	return names{lease: at("lease"), runs: at("runs"), skips: at("skips"), done: at("done"), tries: at("tries"),
-		waiters: at("waiters"), wake: at("wake"), index: c.index(bucketOf(key))}
+		waiters: at("waiters"), wake: at("wake"), index: tag + "keys"}
 }
 
 // index has no colon after its kind, which no key can imitate.
-func (c *config) index(bucket int) string { return fmt.Sprintf("%s{%02x}:keys", c.prefix, bucket) }
+func (c *config) index(bucket int) string { return c.tagged(bucket) + "keys" }
+
+// tagged is what all names of a bucket begin with.
+func (c *config) tagged(bucket int) string { return fmt.Sprintf("%s{%02x}:", c.prefix, bucket) }
 
 // checkPrefix refuses braces: they would become the hash tag.
 func checkPrefix(p string) error {

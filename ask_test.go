@@ -248,7 +248,7 @@ func TestDoctor(t *testing.T) {
 	if got := invoke(t, unreachable, nil, "doctor"); got.code != codeNo || !strings.Contains(got.out, "FAILED  sqlite open: open: nobody there: start it\n") || !strings.Contains(got.out, "host clock") {
 		t.Errorf("%+v", got)
 	}
-	if got := invoke(t, openBackend, nil, "doctor", "--backend", "redis://u:geheim@h/"); got.code != codeUsage || strings.Contains(got.err+got.out, "geheim") || !strings.Contains(got.err, "it knows sqlite") {
+	if got := invoke(t, openBackend, nil, "doctor", "--backend", "kafka://u:geheim@h/"); got.code != codeUsage || strings.Contains(got.err+got.out, "geheim") || !strings.Contains(got.err, "knows no scheme kafka") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -7,12 +7,20 @@ import (
 	"strings"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/backends/mysql"
+	"github.com/lockrun/lockrun/backends/redis"
 	"github.com/lockrun/lockrun/backends/sqlite"
 )
 
 // drivers is the table of schemes. A driver is linked in by standing here, and in no other way.
 var drivers = map[string]backends.OpenFunc{
-	"sqlite": sqlite.Open,
+	"sqlite":         sqlite.Open,
+	"redis":          redis.Open,
+	"rediss":         redis.Open,
+	"redis+sentinel": redis.Open,
+	"redis+cluster":  redis.Open,
+	"redis+quorum":   redis.Open,
+	"mysql":          mysql.Open,
 }
 
 // openBackend opens the store that cfg names, the embedded one where it names none.

@@ -16,6 +16,8 @@ func have(what string) bool {
 		return os.Getuid() == 0
 	case "unshare":
 		return exec.Command("unshare", "--mount", "--propagation", "private", "true").Run() == nil
+	case "strace":
+		return exec.Command("strace", "-o", os.DevNull, "true").Run() == nil
 	case "cron":
 		_, err := os.Stat("/usr/sbin/cron")
 		return err == nil

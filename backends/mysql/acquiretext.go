@@ -16,7 +16,7 @@ func (t tables) quickAcquire(r backends.Request, keep backends.Keep, giveUp time
 	f["verb"], f["slot"], f["takeover"] = "INSERT", "0", "0"
 	f["go"] = f.fill(`@lr_leases = 0 AND NOT {paused}{not_done}`)
 	return transaction(f.fill(lockKey), f.fill(`SET @lr_leases = (SELECT COUNT(*) FROM {leases} l WHERE l.job_name = {key})`),
-		f.fill(take), granted, f.fill(countToken), f.fill(countRun(r))) + separator + f.fill(look)
+		f.fill(take), f.fill(granted), f.fill(countToken), f.fill(countRun(r))) + separator + f.fill(look)
 }
 
 // acquire is the text that does everything: it makes the key's row, finds a slot, records a predecessor who died.
@@ -35,7 +35,7 @@ func (t tables) acquire(r backends.Request, keep backends.Keep, giveUp time.Time
 	}
 	f["verb"], f["takeover"], f["go"] = "REPLACE", f.fill(takeover), "@lr_go"
 	return transaction(f.fill(makeKey), f.fill(decide), choose, f.fill(buryPredecessor), f.fill(numberRuns), f.fill(prune),
-		f.fill(take), granted, f.fill(countToken), f.fill(countRun(r))) + separator + f.fill(look)
+		f.fill(take), f.fill(granted), f.fill(countToken), f.fill(countRun(r))) + separator + f.fill(look)
 }
 
 // request are the literals of r. giveUp is when its sender gives up, by the server's clock.
@@ -61,8 +61,8 @@ const (
 	makeKey = `INSERT INTO {keys} (job_name) VALUES ({key}) ON DUPLICATE KEY UPDATE job_name = {keys}.job_name`
 
 	decide = `SELECT COUNT(IF(l.instance_id = {owner} AND l.released = 0, 1, NULL)) = 0 AND COUNT(IF({taken}, 1, NULL)) < {slots}
-  AND COUNT(IF({paused}, 1, NULL)) = 0{not_done}
-INTO @lr_go FROM {keys} k LEFT JOIN {leases} l ON l.job_name = {key} WHERE k.job_name = {key} FOR UPDATE`
+  AND COUNT(IF({paused}, 1, NULL)) = 0{not_done}, MAX(k.token)
+INTO @lr_go, @lr_token FROM {keys} k LEFT JOIN {leases} l ON l.job_name = {key} WHERE k.job_name = {key} FOR UPDATE`
 
 	// A mark or a count that is too old is not known any more.
 	knownRun   = ` FROM {runs} r WHERE r.job_name = {key} AND r.run_id = {run} AND r.used_time > {since}`
@@ -87,7 +87,10 @@ SELECT {key}, {slot}, {owner}, k.token + 1, {holder}, {host}, {pid}, {run}, {att
   {now}, {now}, {expire}, {hold}, {waited}, {ttl}, 0, {takeover}
 FROM {keys} k WHERE k.job_name = {key} AND {now} < {give_up} AND {go}`
 
-	granted = `SET @lr_go = ROW_COUNT() > 0`
+	// granted looks for what take wrote. ROW_COUNT() would tell it cheaper, but not always: where the client had gone
+	// meanwhile, MariaDB was seen (10.11.19) to go on with a wrong one, to the COMMIT of a lease without its token counted.
+	granted = `SET @lr_go = EXISTS (SELECT 1 FROM {leases} l
+  WHERE l.job_name = {key} AND l.slot = {slot} AND l.instance_id = {owner} AND l.token = @lr_token + 1)`
 
 	countToken = `UPDATE {keys} SET token = token + 1{start} WHERE job_name = {key} AND @lr_go`
 

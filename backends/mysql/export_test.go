@@ -13,7 +13,7 @@ func Texts(table string, r backends.Request, n int64) []string {
 	l := &lease{b: b, key: r.Key, owner: r.Owner, grant: backends.Grant{Token: n}}
 	return []string{
 		b.t.quickAcquire(r, b.keep, time.Now().Add(time.Hour)), l.renew(time.Minute),
-		l.release(backends.End{Outcome: backends.Succeeded}, quickRecord),
+		l.release(backends.End{Outcome: backends.Succeeded}, quickRecord, quickDone),
 	}
 }
 

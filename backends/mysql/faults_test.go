@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -213,6 +214,32 @@ func givenBack(t *testing.T, s *store, b backends.Backend, p *testserver.Proxy) 
 	}
 	if n := s.m.Query("SELECT COUNT(*) FROM " + s.table + "_history"); n != "3" {
 		t.Errorf("%s records, want 3", n)
+	}
+}
+
+// A client that vanishes while its text is carried out leaves all of it or nothing. What is there afterwards fits together.
+func TestAConnectionCutInTheMiddleLeavesNothingHalfDone(t *testing.T) {
+	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	s := newStore(t, m)
+	p := testserver.StartProxy(t, m.Addr())
+	b := open(t, s.at(p.Addr()), backends.Options{})
+	defer b.Close()
+	mustRelease(t, mustAcquire(t, b, request("k")))
+	for i := range 40 {
+		p.LoseReply("INSERT INTO `"+s.table+"` (job_name", testserver.CloseIt)
+		l := mustAcquire(t, b, request("k"))
+		token := fmt.Sprint(l.Grant().Token)
+		if counted := m.Query("SELECT token FROM " + s.table + "_keys"); counted != token || token != fmt.Sprint(i+2) {
+			t.Fatalf("round %d: token %s is granted, %s is counted", i, token, counted)
+		}
+		p.LoseReply("INSERT INTO `"+s.table+"_history`", testserver.CloseIt)
+		mustRelease(t, l)
+		if n := m.Query("SELECT COUNT(*) FROM " + s.table + "_history"); n != token || s.dump("k") != "" {
+			t.Fatalf("round %d: %s records, and the lease is %q", i, n, s.dump("k"))
+		}
+		if n := m.Query("SELECT run_seq - MAX(seq) FROM " + s.table + "_keys JOIN " + s.table + "_history USING (job_name)"); n != "0" {
+			t.Fatalf("round %d: the records' numbers are off by %s", i, n)
+		}
 	}
 }
 

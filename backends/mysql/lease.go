@@ -49,7 +49,7 @@ WHERE ` + mine + ` AND {live}`)
 
 // Release writes the record where the lease is still ours, and does everything else where that was done.
 func (l *lease) Release(ctx context.Context, end backends.End) error {
-	quick, whole := l.release(end, quickRecord), l.release(end, wholeRecord)
+	quick, whole := l.release(end, quickRecord, quickDone), l.release(end, wholeRecord, wholeDone)
 	var seen row
 	err := l.b.do(ctx, "release", repeatable, func(ctx context.Context, c *conn) error {
 		sets, err := c.query(ctx, quick)
@@ -83,7 +83,7 @@ func (l *lease) before(ctx context.Context, c *conn) error {
 	return err
 }
 
-func (l *lease) release(end backends.End, record string) string {
+func (l *lease) release(end backends.End, record, done string) string {
 	f := l.fields()
 	for k, v := range recordFields(backends.Record{Outcome: end.Outcome, ExitCode: end.ExitCode, Duration: &end.Duration,
 		Reason: end.Reason}, "") {
@@ -102,7 +102,7 @@ func (l *lease) release(end backends.End, record string) string {
 	return transaction(
 		f.fill(`SELECT k.run_seq + 1 INTO @lr_seq FROM {keys} k WHERE k.job_name = {key} FOR UPDATE`),
 		f.fill(record),
-		granted,
+		f.fill(`SET @lr_go = `+done),
 		l.free(f, end.Outcome),
 		f.fill(`UPDATE {keys} SET run_seq = @lr_seq{reset} WHERE job_name = {key} AND @lr_go`),
 		f.fill(l.count(end.Outcome)),
@@ -120,6 +120,11 @@ const (
 SELECT {key}, 0, @lr_seq` + releasedColumns
 
 	wholeRecord = `SET @lr_seq = ` + lastRun + ` + 1` + separator + quickRecord + complete
+
+	// Whether the record was written, seen from what is there; see granted for why not from ROW_COUNT().
+	quickDone = `EXISTS (SELECT 1 FROM {history} h WHERE h.job_name = {key} AND h.kind = 0 AND h.seq = @lr_seq AND h.token = {token})`
+	wholeDone = `EXISTS (SELECT 1 FROM {leases} l WHERE ` + mine + ` AND l.released = 0) AND EXISTS
+  (SELECT 1 FROM {history} h WHERE h.job_name = {key} AND h.token = {token} AND h.outcome NOT IN ('crashed', 'lost'))`
 
 	releasedColumns = `, l.token, l.run_id, l.attempt_count, l.holder, l.host, l.pid, l.slot, {outcome}, {reason}, {code},
   l.acquire_time, {now}, l.waited_us, {duration}, ''

@@ -27,6 +27,8 @@ type backend struct {
 	pin    *os.File      // of that file, see pins
 	watch  watcher
 	closed bool
+
+	index *index // what Wait looks at; used in a turn
 }
 
 var (

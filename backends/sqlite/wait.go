@@ -21,23 +21,37 @@ type view struct {
 	key     keyRow
 }
 
-// stamp tells one state of the write-ahead log from another: each commit writes to it.
+// stamp is the head of the index of the write-ahead log (-shm), twice, as SQLite keeps it: a counter of changes, sizes and
+// checksums. It is what makes a commit visible to others. The log itself is written earlier, and where a commit waits for
+// the disk, much earlier: whoever looks at its size or time may read the rows too soon, and then sees no change any more.
 type stamp struct {
-	size  int64
-	mtime unix.Timespec
-	ino   uint64
+	head [96]byte
+	ino  uint64
 }
 
-// coarse is more than the resolution of a file's times (a kernel's tick, up to 10 ms).
-const coarse = 20 * time.Millisecond
+// index is a descriptor of the index's file. Like a pin (wal.go) it is never closed while the process lives: closing it
+// would drop the locks that SQLite itself has on the file.
+type index struct {
+	fd int
+	id fileID
+}
 
-func (b *backend) logStamp() (s stamp, settled bool) {
-	var st unix.Stat_t
-	if unix.Stat(b.path+"-wal", &st) != nil {
+// indexStamp reads the stamp; ok is false where there is none, or one that is just being written.
+func (b *backend) indexStamp() (s stamp, ok bool) {
+	id, err := statID(b.path + "-shm")
+	if err != nil {
 		return stamp{}, false
 	}
-	age := time.Since(time.Unix(st.Mtim.Unix()))
-	return stamp{st.Size, st.Mtim, st.Ino}, age > coarse
+	if b.index == nil || b.index.id != id {
+		fd, err := unix.Open(b.path+"-shm", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return stamp{}, false
+		}
+		b.index = &index{fd, id}
+	}
+	n, err := unix.Pread(b.index.fd, s.head[:], 0)
+	s.ino = id.ino
+	return s, err == nil && n == len(s.head) && [48]byte(s.head[:48]) == [48]byte(s.head[48:])
 }
 
 // Wait looks every 25 ms: whether somebody has written, at the holders' kernel locks and at the clock. It writes nothing;
@@ -108,7 +122,7 @@ func (b *backend) peek(ctx context.Context, r backends.Request, v **view) (time.
 // refresh reads the rows again if the log was written to since v, or may have been. Asking SQLite for its own counter
 // (PRAGMA data_version) each time costs more than all the rest of a look.
 func (b *backend) refresh(c *conn, key string, v *view) (*view, error) {
-	log, settled := b.logStamp()
+	log, settled := b.indexStamp()
 	if v != nil && v.settled && v.log == log && v.id == b.id {
 		return v, nil
 	}

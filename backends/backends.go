@@ -41,6 +41,11 @@ type Backend interface {
 	// It is one atomic step of the store: the test for a free slot, the pause and the done-mark, the new token, the
 	// attempt count and, where a lease ran out without a release, its predecessor's record with outcome crashed.
 	//
+	// A request whose RunID is that of a live lease of the key, of another owner and in whatever slot, is refused with
+	// *HeldError naming that holder (reason SameRun), even where another slot is free: at most one run of an id succeeds.
+	// Once that lease has ended the id is done, or may be run again. A slot that only its minimum hold keeps is no live
+	// lease; what is to be known of its run the done-mark tells.
+	//
 	// It may be repeated with the same Request.Owner after an unknown answer. If an earlier request was carried out,
 	// the lease is recognised by its owner and its expiry is counted again from this request, so that the caller may
 	// always count from the moment it sent the request that was answered. Token and attempt are those of the first.
@@ -52,7 +57,9 @@ type Backend interface {
 	Abandon(ctx context.Context, r Request) error
 
 	// Attach finds the live lease of key that has this token, to renew or release it from another process than the one
-	// that took it (the shell verbs). It returns ErrLost where no live lease of key has the token.
+	// that took it (the shell verbs). It returns ErrLost where no live lease of key has the token, and *HeldError (reason
+	// NotLoose) where one has it that was not asked for with Request.Loose: what its holder does is not known to have
+	// ended, so nobody else may say that it has.
 	Attach(ctx context.Context, key string, token int64) (Lease, error)
 
 	// Status tells the state of the keys, in the order asked, or of every key that the store knows, in byte order, when
@@ -71,7 +78,7 @@ type Backend interface {
 	Record(ctx context.Context, r Record) error
 
 	// Break ends the live lease of key that has this token; token 0 ends all live leases of the key, whatever their
-	// tokens. Their records get outcome unlocked, and by as reason. It returns what was broken, or ErrNotHeld.
+	// tokens. Their records get outcome unlocked, and by as reason, like "broken by ann@desk". It returns what was broken, or ErrNotHeld.
 	// A minimum hold is broken as well. The token counter, pauses, done-marks and attempts stay.
 	Break(ctx context.Context, key string, token int64, by string) ([]State, error)
 
@@ -126,13 +133,17 @@ type Request struct {
 	PID         int           // shown, never compared: it proves nothing across containers
 	TTL         time.Duration // positive
 	HoldAtLeast time.Duration // how long after the grant the slot stays taken, even when released or crashed earlier; 0: not
-	RunID       string        // refused with *DoneError once a run with this id has succeeded; "" for none
+	RunID       string        // refused with *HeldError while another runs it, with *DoneError once one has succeeded; "" for none
 	Slots       int           // how many holders at once, at least 1
 	Waited      time.Duration // how long the caller has waited so far, for the record
 
 	// Detached says that no process stays alive while the lease is held, so that a store which notices dead holders
 	// (the embedded one) must leave this lease to its TTL.
 	Detached bool
+
+	// Loose says that whoever has the token may renew and release the lease, as the shell verbs do. It is kept with the
+	// lease; one without it, as an earlier version may have stored it, is not loose.
+	Loose bool
 
 	// Last says that the caller gives up if refused: the refusal is written into the history, in the same exchange
 	// where the store can. Failing to write it changes nothing.
@@ -163,8 +174,9 @@ type Query struct {
 // Waiter is implemented by backends that can tell when a key may have become free, sooner or cheaper than by asking
 // again and again.
 type Waiter interface {
-	// Wait returns nil when a slot of the key may be free (it is only a hint: the caller must Acquire), and ctx's error
-	// when ctx ends first. r is the request that was refused; while Wait runs, Status may count it among the waiters.
+	// Wait returns nil when Acquire may have another answer than that r is held: a slot of the key may be free, the lease
+	// with r's run id may have ended, or the run id be done (it is only a hint: the caller must Acquire). It returns ctx's
+	// error when ctx ends first. r is the request that was refused; while Wait runs, Status may count it among the waiters.
 	Wait(ctx context.Context, r Request) error
 }
 

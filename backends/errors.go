@@ -15,7 +15,7 @@ var ErrNotHeld = errors.New("not held")
 // HeldError means that somebody else positively has the lease, or that the key is paused, and says who.
 type HeldError struct {
 	Key    string
-	Holder string // who holds the slot that will be free first, or who paused the key
+	Holder string // who holds the slot that will be free first, or runs the same run id, or who paused the key
 	Host   string
 	PID    int
 	Token  int64     // 0 for a pause
@@ -23,7 +23,7 @@ type HeldError struct {
 	Until  time.Time // zero: until resumed
 	Left   time.Duration
 	Paused bool
-	Reason string // "minimum hold", or the operator's words
+	Reason string // MinimumHold, SameRun, NotLoose, or the operator's words
 }
 
 // Error names the holder, since when, and until when.

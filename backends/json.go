@@ -50,7 +50,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 		Key: r.Key, RunID: some(r.RunID), Attempt: some(r.Attempt), Holder: some(r.Holder), Host: some(r.Host),
 		PID: some(r.PID), Token: some(r.Token), Slot: r.Slot, Outcome: r.Outcome, Reason: some(r.Reason),
 		ExitCode: r.ExitCode, StartedAt: stamp(&r.StartedAt), EndedAt: stamp(&r.EndedAt),
-		Waited: r.Waited.Seconds(), Duration: seconds(r.Duration), Backend: some(r.Backend),
+		Waited: inSeconds(r.Waited), Duration: seconds(r.Duration), Backend: some(r.Backend),
 	})
 }
 
@@ -125,8 +125,14 @@ func seconds(d *time.Duration) *float64 {
 	if d == nil {
 		return nil
 	}
-	s := d.Round(time.Microsecond).Seconds()
+	s := inSeconds(*d)
 	return &s
+}
+
+// inSeconds rounds to microseconds. It divides once, since Duration.Seconds adds a fraction to whole seconds, and their
+// sum prints as 3.9737460000000002.
+func inSeconds(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond).Microseconds()) / 1e6
 }
 
 // fromSeconds rounds to microseconds: 0.1 has no exact binary form.

@@ -51,6 +51,19 @@ func TestRecordJSONIsNullWhereNothingApplies(t *testing.T) {
 	}
 }
 
+// Whole seconds and a fraction, each exact to the last bit, make a sum that is not.
+func TestSecondsAreRoundedToMicroseconds(t *testing.T) {
+	d := 3973746123 * time.Nanosecond
+	got, err := json.Marshal(Record{Waited: d, Duration: &d})
+	if err != nil || !strings.Contains(string(got), `"waited_s":3.973746,"duration_s":3.973746,`) {
+		t.Errorf("%s, %v", got, err)
+	}
+	got, err = json.Marshal(State{ExpiresIn: &d})
+	if err != nil || !strings.Contains(string(got), `"expires_in_s":3.973746,`) {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
 func TestStateJSON(t *testing.T) {
 	waiters := 2
 	got, _ := json.Marshal(State{Key: "k", State: Held, Holder: "h", Host: "o", PID: 7, Token: 9, Slot: &slot, AcquiredAt: &at,

@@ -10,6 +10,13 @@ import (
 // MinimumHold is the reason given for a slot that is taken only because its minimum hold still runs.
 const MinimumHold = "minimum hold"
 
+// SameRun is the reason given where the holder's run has the run id that was asked for: no other slot helps.
+const SameRun = "the same run id"
+
+// NotLoose is the reason why Attach does not hand out a live lease. Freed by somebody else, the key would pass on while
+// COMMAND goes on, and its run would count as done whatever becomes of it.
+const NotLoose = "it belongs to a running lockrun, which renews and releases it itself"
+
 // Refused is the record of a request that was refused with err, a *HeldError or *DoneError, at the store's time at.
 func (r Request) Refused(err error, at time.Time) Record {
 	rec := Record{Key: r.Key, RunID: r.RunID, Holder: r.Holder, Host: r.Host, PID: r.PID, Outcome: Skipped,

@@ -53,22 +53,24 @@ func (e *entry) refuse(r backends.Request, now time.Time) error {
 	return nil
 }
 
-// refusal names who stands in the way: of several slots the one that will be free first.
+// refusal names who stands in the way: who runs the same run id, else of several slots the one that will be free first.
 func (e *entry) refusal(r backends.Request, now time.Time) *backends.HeldError {
 	var taken []*lease
 	for _, l := range e.slots {
+		if r.RunID != "" && l.req.RunID == r.RunID && l.live(now) {
+			return l.held(backends.SameRun, l.expires, now)
+		}
 		if l.taken(now) {
 			taken = append(taken, l)
 		}
 	}
 	if len(taken) >= r.Slots {
 		l := slices.MinFunc(taken, func(a, b *lease) int { return a.until(now).Compare(b.until(now)) })
-		h := &backends.HeldError{Key: r.Key, Holder: l.req.Holder, Host: l.req.Host, PID: l.req.PID, Token: l.grant.Token,
-			Since: l.grant.AcquiredAt, Until: l.until(now), Left: l.until(now).Sub(now)}
+		reason := ""
 		if !l.live(now) {
-			h.Reason = backends.MinimumHold
+			reason = backends.MinimumHold
 		}
-		return h
+		return l.held(reason, l.until(now), now)
 	}
 	if e.paused(now) {
 		h := &backends.HeldError{Key: r.Key, Holder: e.pause.By, Since: e.pause.at, Until: e.pause.until, Paused: true, Reason: e.pause.Reason}
@@ -78,6 +80,12 @@ func (e *entry) refusal(r backends.Request, now time.Time) *backends.HeldError {
 		return h
 	}
 	return nil
+}
+
+// held names the lease's holder.
+func (l *lease) held(reason string, until, now time.Time) *backends.HeldError {
+	return &backends.HeldError{Key: l.req.Key, Holder: l.req.Holder, Host: l.req.Host, PID: l.req.PID, Token: l.grant.Token,
+		Since: l.grant.AcquiredAt, Until: until, Left: until.Sub(now), Reason: reason}
 }
 
 // take fills the lowest slot that is not taken.
@@ -160,6 +168,9 @@ func (b *backend) Attach(ctx context.Context, key string, token int64) (backends
 	defer b.leave()
 	for _, l := range b.s.entry(key, false).slots {
 		if l.grant.Token == token && l.live(now) {
+			if !l.req.Loose {
+				return nil, l.held(backends.NotLoose, l.until(now), now)
+			}
 			return &handle{b, key, l.req.Owner, l.grant}, nil
 		}
 	}

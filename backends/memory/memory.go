@@ -201,13 +201,14 @@ func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 		b.s.mu.Unlock()
 	}()
 	for {
-		refusal := e.refusal(r, now)
+		var held *backends.HeldError
+		inTheWay := errors.As(e.refuse(r, now), &held) // and not that the run is done, which is for Acquire to tell
 		changed := e.changed
 		b.leave()
-		if refusal == nil || refusal.Left <= 0 && !refusal.Until.IsZero() {
+		if !inTheWay || held.Left <= 0 && !held.Until.IsZero() {
 			return nil
 		}
-		if err := pauseFor(ctx, changed, refusal.Left); err != nil {
+		if err := pauseFor(ctx, changed, held.Left); err != nil {
 			return err
 		}
 		b.s.mu.Lock()

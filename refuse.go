@@ -187,6 +187,25 @@ func (r *runner) cannotStart(err error) (int, string) {
 	return r.cfg.exit(startCode(err)), err.Error()
 }
 
+// late tells whether COMMAND would have to be stopped as soon as it is started: this process was frozen, or suspended,
+// since it asked for the lease.
+func (r *runner) late() bool {
+	if r.keep == nil {
+		return false
+	}
+	term, _, _ := r.keep.deadlines()
+	return bootNow() >= term
+}
+
+// tooLate answers for a lease whose time was over before COMMAND was started.
+func (r *runner) tooLate() (int, string) {
+	r.keep.stop()
+	end := backends.End{Outcome: backends.Lost, Reason: r.about("the lease ran out before COMMAND was started, so it was not")}
+	r.ui.err("%s", end.Reason)
+	r.settle(end, r.release(end))
+	return r.cfg.exit(codeLost), end.Reason
+}
+
 // startCode is 126 or 127, as a shell would answer.
 func startCode(err error) int {
 	var s *supervise.StartError

@@ -88,6 +88,7 @@ func (r *runner) run() (code int, message string) {
 			return code, message
 		}
 	}
+	r.tellTaken(g)
 	return r.guard(path, g)
 }
 
@@ -96,6 +97,9 @@ func (r *runner) guard(path string, g granted) (code int, message string) {
 	var deadline supervise.Deadline
 	stopKeeping := r.startKeeping(g, &deadline)
 	defer stopKeeping()
+	if r.late() {
+		return r.tooLate()
+	}
 	r.started = bootNow()
 	tree, err := supervise.Start(r.job(path), r.signals, &deadline)
 	if err != nil {
@@ -153,6 +157,7 @@ func (r *runner) finish(res supervise.Result) (code int, message string) {
 	end := backends.End{Duration: bootNow() - r.started}
 	if res.Ended {
 		end.ExitCode = &res.Code
+		r.ui.info("COMMAND ended with %d after %s", res.Code, shortDuration(end.Duration))
 	}
 	state := stateHeld
 	if r.keep != nil {
@@ -260,7 +265,7 @@ func (r *runner) settle(end backends.End, err error) {
 	case errors.Is(err, backends.ErrLost):
 		r.note(r.recordNow())
 	default:
-		r.ui.warn("the release was not answered, so the key stays taken until its lease runs out: %v", err)
+		r.ui.warn("the release was not answered, so the key stays taken until its lease runs out or the store notices that this process has ended: %v", err)
 	}
 }
 

@@ -21,10 +21,8 @@
 #include "native.h"
 #include "proctree.h"
 
-enum { MSG_DEADLINE = 1, MSG_NEVER = 2, MSG_STAND_DOWN = 3, MSG_COMMAND_ENDED = 4 };
-
 struct message {
-	int64_t kind, kill_ns;
+	int64_t kind, value;
 };
 
 struct guard {
@@ -54,7 +52,8 @@ static int parse(struct guard *g, const char *marker, int *nfds) {
 		   &has_tty, &keep, &used) != 7 || !used)
 		return -1;
 	g->tree.since = since;
-	g->tree.command_lives = g->tree.lockrun_lives = 1;
+	g->tree.command_lives = g->tree.child > 0;
+	g->tree.lockrun_lives = 1;
 	g->deadline_ns = deadline;
 	g->done_ns = -1;
 	g->tty = has_tty ? 1 : -1;
@@ -115,7 +114,7 @@ static int listen_to(struct guard *g, int wait) {
 	for (int i = 0; i < n / (ssize_t)sizeof *m; i++) {
 		switch (m[i].kind) {
 		case MSG_DEADLINE:
-			g->deadline_ns = m[i].kill_ns;
+			g->deadline_ns = m[i].value;
 			break;
 		case MSG_NEVER:
 			g->deadline_ns = -1;
@@ -124,6 +123,10 @@ static int listen_to(struct guard *g, int wait) {
 			_exit(0);
 		case MSG_COMMAND_ENDED:
 			g->tree.command_lives = 0;
+			break;
+		case MSG_COMMAND_STARTED:
+			g->tree.child = m[i].value;
+			g->tree.command_lives = 1;
 		}
 	}
 	return 0;

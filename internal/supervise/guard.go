@@ -14,21 +14,25 @@ import (
 
 // The guard's protocol. Its environment is the marker alone, "pid:child:since:deadline:pgrp:tty:keep:owner"; descriptor
 // 0 is the pipe, 1 the terminal if there is one, and then come those to keep. Each message is two integers of 64 bits in
-// the machine's order, so that a write is never split: the kind and, for a deadline, nanoseconds on the kernel's boot
-// clock. The end of the pipe means that lockrun has died.
+// the machine's order, so that a write is never split: the kind and a value, which for a deadline is nanoseconds on the
+// kernel's boot clock. The end of the pipe means that lockrun has died.
+//
+// The first guard is started before COMMAND, with a child of 0: a COMMAND that froze or killed lockrun before there was a
+// guard would run past the lease. COMMAND's process itself says in the pipe who it is, before it executes anything.
 const (
 	guardMarker = "LOCKRUN_GUARD="
 	guardName   = "job-guard"
 
-	msgDeadline     = 1 // the tree has to be dead by then
-	msgNever        = 2 // there is no deadline
-	msgStandDown    = 3 // leave without doing anything
-	msgCommandEnded = 4 // COMMAND was reaped: its number is no longer to be trusted
+	msgDeadline       = 1 // the tree has to be dead by then
+	msgNever          = 2 // there is no deadline
+	msgStandDown      = 3 // leave without doing anything
+	msgCommandEnded   = 4 // COMMAND was reaped: its number is no longer to be trusted
+	msgCommandStarted = 5 // COMMAND's number, and its group's
 
 	messageSize = 16
 )
 
-type message struct{ kind, nanos int64 }
+type message struct{ kind, value int64 }
 
 // rawNanos is what the kernel shows when package boottime's clock shows d.
 func rawNanos(d time.Duration) int64 { return int64(d + boottime.Offset()) }
@@ -37,7 +41,7 @@ func rawNanos(d time.Duration) int64 { return int64(d + boottime.Offset()) }
 func writeMessage(fd int, m message) error {
 	var b [messageSize]byte
 	binary.NativeEndian.PutUint64(b[:], uint64(m.kind))
-	binary.NativeEndian.PutUint64(b[8:], uint64(m.nanos))
+	binary.NativeEndian.PutUint64(b[8:], uint64(m.value))
 	_, err := unix.Write(fd, b[:])
 	return err
 }

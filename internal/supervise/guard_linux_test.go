@@ -293,3 +293,28 @@ func TestThreadsComeAndGo(t *testing.T) {
 		}
 	}
 }
+
+// A COMMAND that freezes lockrun with its first breath is stopped at the deadline all the same, and one that kills lockrun
+// takes its detached descendants along: the guard is there before COMMAND is.
+func TestGuardIsThereBeforeCommand(t *testing.T) {
+	for i := range 6 {
+		dir := t.TempDir()
+		s := begin(t, plan{Argv: []string{"sh", "-c", `kill -STOP $PPID; echo $$ >` + dir + `/pid; exec sleep 60`},
+			Term: 900 * time.Millisecond, Kill: time.Second})
+		frozen := awaitPID(t, filepath.Join(dir, "pid"))
+		eventually(t, fmt.Sprintf("round %d: COMMAND is dead", i), func() bool { return !alive(frozen) })
+		s.Process.Signal(syscall.SIGCONT)
+		if rep := s.end(); rep.Cause != CauseDeadline {
+			t.Errorf("round %d: cause %v, want deadline", i, rep.Cause)
+		}
+	}
+	for i := range 6 {
+		dir := t.TempDir()
+		pid := filepath.Join(dir, "pid")
+		s := begin(t, plan{Argv: []string{"sh", "-c",
+			`setsid sh -c 'echo $$ >` + pid + `; exec sleep 60' & until [ -s ` + pid + ` ]; do :; done; kill -9 $PPID; sleep 60`}})
+		s.Wait()
+		detached := awaitPID(t, pid)
+		eventually(t, fmt.Sprintf("round %d: the detached descendant is dead", i), func() bool { return !alive(detached) })
+	}
+}

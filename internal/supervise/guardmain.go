@@ -29,13 +29,14 @@ type guardProcess struct {
 }
 
 func runGuard(marker string) {
-	g := &guardProcess{lockrunLives: true, commandLives: true, done: -1}
+	g := &guardProcess{lockrunLives: true, done: -1}
 	var tty, keep int
 	var deadline int64
 	if _, err := fmt.Sscanf(marker, "%d:%d:%d:%d:%d:%d:%d:%s",
 		&g.lockrun, &g.child, &g.since, &deadline, &g.ownGroup, &tty, &keep, &g.owner); err != nil && keep < 0 {
 		unix.Exit(2)
 	}
+	g.commandLives = g.child > 0
 	g.deadline, g.tty, g.fds = time.Duration(deadline), tty, 1+tty+keep
 	g.detach()
 	for g.listen(true) {
@@ -99,13 +100,15 @@ func (g *guardProcess) listen(wait bool) bool {
 		return true
 	}
 	for b := buf[:n]; len(b) >= messageSize; b = b[messageSize:] {
-		switch nanos := int64(binary.NativeEndian.Uint64(b[8:])); binary.NativeEndian.Uint64(b) {
+		switch value := int64(binary.NativeEndian.Uint64(b[8:])); binary.NativeEndian.Uint64(b) {
 		case msgDeadline:
-			g.deadline = time.Duration(nanos)
+			g.deadline = time.Duration(value)
 		case msgNever:
 			g.deadline = -1
 		case msgStandDown:
 			unix.Exit(0)
+		case msgCommandStarted:
+			g.child, g.commandLives = int(value), true
 		case msgCommandEnded:
 			g.commandLives = false
 		}

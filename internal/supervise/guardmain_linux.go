@@ -15,7 +15,7 @@ func (g *guardProcess) members(deep bool) []proc {
 		mark = ownerMark(g.owner)
 	}
 	is := func(p proc) bool {
-		return p.pid == g.child || p.ppid == g.child || p.pgrp == g.child ||
+		return g.child > 0 && (p.pid == g.child || p.ppid == g.child || p.pgrp == g.child) ||
 			g.lockrunLives && p.ppid == g.lockrun && p.pgrp != g.ownGroup
 	}
 	return members(all, is, mark, g.lockrun, os.Getpid(), 1)

@@ -4,8 +4,14 @@
 
 #include <stdint.h>
 
+// What lockrun tells its guard; guard.go describes it.
+enum { MSG_DEADLINE = 1, MSG_NEVER = 2, MSG_STAND_DOWN = 3, MSG_COMMAND_ENDED = 4, MSG_COMMAND_STARTED = 5 };
+
 // lockrun_ignored is the set of signals that were ignored when the program was executed; bit n-1 is signal n.
 uint64_t lockrun_ignored(void);
+
+// lockrun_closed is the set of descriptors from 0 to 2 that were not open then; bit n is descriptor n.
+int lockrun_closed(void);
 
 // lockrun_confine confines the program to one processor if it wants to start so, lockrun_spread undoes that for all of its
 // threads, and lockrun_spread_self for a process that was just made. See onecpu_linux.go.
@@ -18,9 +24,10 @@ void lockrun_be_punctual(void);
 
 // lockrun_spawn executes a program as a new process in a process group of its own, as if the Go runtime had never been
 // there. blob holds path, argc arguments and envc variables, each ended by NUL. tty is the descriptor of the terminal
-// whose foreground the group gets, or -1. It returns the pid, or the negative errno; *executing tells whether it was
+// whose foreground the group gets, or -1. guard is the pipe to the guard, or 0: the process itself says there who it is,
+// before it executes anything, because lockrun may be stopped or dead by then. It returns the pid, or the negative errno; *executing tells whether it was
 // the execution that failed.
-int lockrun_spawn(char *blob, int argc, int envc, int tty, int *executing);
+int lockrun_spawn(char *blob, int argc, int envc, int tty, int guard, int *executing);
 
 // lockrun_spawn_guard executes this program again as a guard. marker is its whole environment, and descriptor i of the
 // guard is fds[i]; it gets no other. With patience, the execution may be put off by so many milliseconds, while which the

@@ -30,8 +30,8 @@ const exactDispositions = true
 const spawnGivesTerminal = true
 
 // spawn executes the job in a process group of its own. With tty, the group gets the terminal's foreground before it
-// runs. executing tells which step failed.
-func spawn(j *Job, tty int) (pid int, executing bool, err error) {
+// runs. The guard behind the pipe is told of it before that, too. executing tells which step failed.
+func spawn(j *Job, tty, guard int) (pid int, executing bool, err error) {
 	size := len(j.Path) + 1
 	for _, s := range j.Argv {
 		size += len(s) + 1
@@ -50,7 +50,7 @@ func spawn(j *Job, tty int) (pid int, executing bool, err error) {
 		return 0, true, unix.EINVAL // a NUL would end one argument and begin another
 	}
 	var exec C.int
-	n := C.lockrun_spawn((*C.char)(unsafe.Pointer(&blob[0])), C.int(len(j.Argv)), C.int(len(j.Env)), C.int(tty), &exec)
+	n := C.lockrun_spawn((*C.char)(unsafe.Pointer(&blob[0])), C.int(len(j.Argv)), C.int(len(j.Env)), C.int(tty), C.int(guard), &exec)
 	if n < 0 {
 		return 0, exec != 0, syscall.Errno(-n)
 	}

@@ -17,12 +17,15 @@ import (
 // terminal. The parent gives it, and a child that was quicker is stopped and continued by onStop.
 const spawnGivesTerminal = false
 
-func spawn(j *Job, tty int) (pid int, executing bool, err error) {
+func spawn(j *Job, tty, guard int) (pid int, executing bool, err error) {
 	pid, err = syscall.ForkExec(j.Path, j.Argv, &syscall.ProcAttr{
 		Env:   j.Env,
 		Files: []uintptr{0, 1, 2},
 		Sys:   childAttr(),
 	})
+	if err == nil && guard > 0 {
+		writeMessage(guard, message{msgCommandStarted, int64(pid)}) // a little later than C can
+	}
 	return pid, err != unix.EAGAIN && err != unix.ENOMEM, err
 }
 

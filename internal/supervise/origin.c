@@ -56,6 +56,8 @@ __attribute__((constructor)) static void record_origin(void) {
 
 uint64_t lockrun_ignored(void) { return origin.ignored; }
 
+int lockrun_closed(void) { return origin.closed; }
+
 // restore_origin runs between vfork and exec, with every signal blocked: it may call only what a signal handler may.
 static void restore_origin(void) {
 	struct sigaction sa;
@@ -83,7 +85,7 @@ static char *pointers(char **vec, char *s, int n) {
 }
 
 // The child shares our memory until it executes (vfork), so it must not return, and leaves its errno in ours.
-static pid_t spawn_child(char *path, char **argv, char **envp, int tty, int *executing, volatile int *err) {
+static pid_t spawn_child(char *path, char **argv, char **envp, int tty, int guard, int *executing, volatile int *err) {
 	pid_t parent = getpid();
 	pid_t pid = vfork();
 	if (pid)
@@ -100,6 +102,10 @@ static pid_t spawn_child(char *path, char **argv, char **envp, int tty, int *exe
 		pid_t self = getpid();
 		ioctl(tty, TIOCSPGRP, &self); // TTOU is still blocked
 	}
+	// A full pipe or a dead guard is not COMMAND's concern; guard.go explains the message.
+	int64_t started[2] = {MSG_COMMAND_STARTED, getpid()};
+	if (guard > 0 && write(guard, started, sizeof started) < 0)
+		errno = 0;
 	lockrun_spread_self();
 	restore_origin();
 	*executing = 1;
@@ -109,7 +115,7 @@ fail:
 	_exit(127);
 }
 
-int lockrun_spawn(char *blob, int argc, int envc, int tty, int *executing) {
+int lockrun_spawn(char *blob, int argc, int envc, int tty, int guard, int *executing) {
 	volatile int err = 0;
 	char **vec = malloc((argc + envc + 2) * sizeof *vec); // may be megabytes, more than a thread's stack has to be
 	if (!vec)
@@ -121,7 +127,7 @@ int lockrun_spawn(char *blob, int argc, int envc, int tty, int *executing) {
 	sigset_t all, old;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	pid_t pid = spawn_child(blob, vec, vec + argc + 1, tty, executing, &err);
+	pid_t pid = spawn_child(blob, vec, vec + argc + 1, tty, guard, executing, &err);
 	if (pid < 0)
 		err = errno;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -170,7 +170,7 @@ static void recognise(struct tree *t, struct list *l, int deep) {
 	for (int i = 0; i < l->n; i++) {
 		struct proc *p = &l->p[i];
 		// Processes in lockrun's own group were started by lockrun, or before it; they are no part of the job.
-		p->member = is_known(p) || p->pid == t->child || p->ppid == t->child || p->pgrp == t->child ||
+		p->member = is_known(p) || (t->child && (p->pid == t->child || p->ppid == t->child || p->pgrp == t->child)) ||
 			    (t->lockrun_lives && p->ppid == t->lockrun && p->pgrp != t->own_pgrp);
 	}
 	spread(l);

@@ -6,7 +6,7 @@
 #include <sys/types.h>
 
 struct tree {
-	pid_t lockrun, child, own_pgrp; // own_pgrp is lockrun's process group
+	pid_t lockrun, child, own_pgrp; // child is 0 until COMMAND is started; own_pgrp is lockrun's process group
 	int lockrun_lives;      // its adopted orphans can be known by their parent
 	int command_lives;      // child's number cannot be anybody else's yet
 	unsigned long long since; // nothing that was started before this, in clock ticks, belongs to the job

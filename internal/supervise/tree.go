@@ -81,7 +81,10 @@ func Start(j Job, s *Signals, d *Deadline) (*Tree, error) {
 	t.thread = threadID()
 	now := boottime.Now()
 	t.since = startTicks(now)
+	// Before COMMAND, so that there is no moment in which nobody would stop it: it may well stop or kill lockrun itself.
+	t.protect(now)
 	if err := t.spawn(); err != nil {
+		t.dismissGuard()
 		runtime.UnlockOSThread()
 		t.catchTSTP(false)
 		t.tty.close()
@@ -90,7 +93,6 @@ func Start(j Job, s *Signals, d *Deadline) (*Tree, error) {
 	if j.Timeout > 0 {
 		t.timeoutAt = now + j.Timeout
 	}
-	t.protect(now)
 	t.held = s.take()
 	return t, nil
 }
@@ -100,7 +102,7 @@ func (t *Tree) spawn() error {
 	if t.tty.eager && t.tty.inForeground() {
 		tty = t.tty.fd
 	}
-	pid, executing, err := spawn(&t.job, tty)
+	pid, executing, err := spawn(&t.job, tty, t.guard.pipe)
 	if err != nil {
 		t.tty.giveBack()
 		return startError(&t.job, executing, err)

@@ -105,6 +105,7 @@ func (r *runner) guard(path string, g granted) (code int, message string) {
 	if err != nil {
 		return r.cannotStart(err)
 	}
+	defer tree.Close()
 	if r.keep != nil && r.cfg.OnLost == "kill" {
 		// Another may run by now. The stop is only posted; the supervisor acts on it alone.
 		r.keep.whenLost(func() { tree.Stop(supervise.CauseLost) })

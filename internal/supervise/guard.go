@@ -141,19 +141,14 @@ func (t *Tree) dropGuard() {
 	t.guard.pid, t.guard.pipe = 0, 0
 }
 
-// dismissGuard ends the guard and reaps it. It is killed rather than told, which needs no turn of it on the processor;
-// the message is for the case that lockrun itself is killed in between.
+// dismissGuard ends the guard, and leaves it to Close to reap it: it takes its time to die, which lockrun has better use
+// for. It is killed rather than told; the message is for the case that lockrun itself is killed in between.
 func (t *Tree) dismissGuard() {
 	if t.guard.pid == 0 {
 		return
 	}
 	writeMessage(t.guard.pipe, message{kind: msgStandDown})
 	unix.Kill(t.guard.pid, unix.SIGKILL)
-	pid := t.guard.pid
+	t.dismissed = t.guard.pid
 	t.dropGuard()
-	for {
-		if _, err := unix.Wait4(pid, nil, 0, nil); err != unix.EINTR {
-			return
-		}
-	}
 }

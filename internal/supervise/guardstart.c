@@ -68,11 +68,11 @@ static int become(void *arg) {
 	char *argv[] = {(char *)s->name, NULL}, *envp[] = {(char *)s->marker, NULL};
 	const char *other = (const char *)getauxval(AT_EXECFN); // where /proc is not mounted
 	if (setpgid(0, 0) == 0 && place(s->fds, s->n) == 0) {
+		lockrun_spread_self();
 		if (s->patience) {
 			prctl(PR_SET_NAME, s->name); // no target for pkill lockrun
 			watch(0, s->patience);
 		}
-		lockrun_spread_self();
 		execve("/proc/self/exe", argv, envp);
 		if (other)
 			execve(other, argv, envp);

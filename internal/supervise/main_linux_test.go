@@ -108,6 +108,7 @@ func execute(p plan) (rep report) {
 		if t, err = Start(j, s, d); err == nil {
 			disturb(p, t, d, start)
 			rep.Result = t.Wait()
+			t.Close()
 			rep.ExitCode = rep.Code
 		}
 	}

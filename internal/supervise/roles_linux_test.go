@@ -98,6 +98,7 @@ func roleRounds(args []string) {
 			panic(err)
 		}
 		r := t.Wait()
+		t.Close()
 		fmt.Println(r.Code, r.Gone, zombies())
 	}
 }

@@ -40,6 +40,7 @@ type Tree struct {
 	ownGroup  int
 	since     uint64 // no process of the tree was started before, in clock ticks
 	guard     guard
+	dismissed int // a guard that was killed, and has to be reaped
 	tty       terminal
 	alarm     alarm
 	held      []syscall.Signal // received before Start
@@ -221,6 +222,15 @@ func (t *Tree) finish() Result {
 		r.Code = exitCode(t.status)
 	}
 	return r
+}
+
+// Close waits until the guard, which is dying when Wait returns, is gone too. It is the last thing to do, and may be done
+// again.
+func (t *Tree) Close() {
+	if t.dismissed != 0 {
+		wait4(t.dismissed, nil, 0)
+		t.dismissed = 0
+	}
 }
 
 func exitCode(s syscall.WaitStatus) int {

@@ -81,6 +81,7 @@ func (t *Tree) countBlind() int {
 		return 1
 	}
 	t.dismissGuard()
+	t.Close()
 	if t.subreaper && deadChild() == 0 {
 		return 1
 	}

@@ -60,13 +60,23 @@ func (b *backend) refusal(c *conn, r backends.Request, rows []lease, k *keyRow, 
 			return &backends.DoneError{Key: r.Key, RunID: r.RunID, At: fromMicros(done)}, nil
 		}
 	}
-	if h := b.crowd(rows, r.Slots, now); h != nil {
+	if h := b.inTheWay(rows, r, now); h != nil {
 		return h, nil
 	}
 	if k.paused(now) {
 		return k.pausedError(now), nil
 	}
 	return nil, nil
+}
+
+// inTheWay names the lease that keeps r from a slot: of the same run id, or of those that take all slots.
+func (b *backend) inTheWay(rows []lease, r backends.Request, now instant) *backends.HeldError {
+	for i := range rows {
+		if l := &rows[i]; r.RunID != "" && l.runID == r.RunID && b.valid(l, now) {
+			return l.held(backends.SameRun, l.expires.left(now), now)
+		}
+	}
+	return b.crowd(rows, r.Slots, now)
 }
 
 // crowd names the lease that will be free first where all slots are taken. Leases in slots beyond the number asked for
@@ -197,7 +207,7 @@ func (l *lease) extend(c *conn, ttl time.Duration, now instant) error {
 func (b *backend) fill(c *conn, r backends.Request, rows []lease, k *keyRow, live int64, now instant) (lease, error) {
 	slot, old := b.freeSlot(rows, now)
 	l := lease{key: r.Key, slot: slot, owner: r.Owner, holder: r.Holder, host: r.Host, pid: r.PID, runID: r.RunID,
-		waited: r.Waited, ttl: r.TTL, live: live, acquired: now.micros(), renewed: now.micros(), expires: now.plus(r.TTL)}
+		waited: r.Waited, ttl: r.TTL, loose: r.Loose, live: live, acquired: now.micros(), renewed: now.micros(), expires: now.plus(r.TTL)}
 	if r.HoldAtLeast > 0 {
 		l.hold = now.plus(r.HoldAtLeast)
 	}
@@ -262,7 +272,7 @@ func doneAt(c *conn, key, runID string) (int64, error) {
 	var at int64
 	err := c.query(func(row []driver.Value) error {
 		at = get[int64](row[0])
-		return nil
+		return checkTypes(row, "i")
 	}, `SELECT done FROM runs WHERE key=? AND run_id=?`, key, runID)
 	return at, err
 }
@@ -308,8 +318,11 @@ func (b *backend) Attach(ctx context.Context, key string, token int64) (backends
 			return nil, err
 		}
 		for i := range rows {
-			if rows[i].token == token && b.valid(&rows[i], now) {
-				return &rows[i], nil
+			if l := &rows[i]; l.token == token && b.valid(l, now) {
+				if !l.loose {
+					return nil, l.held(backends.NotLoose, l.left(now, true), now)
+				}
+				return l, nil
 			}
 		}
 		return nil, backends.ErrLost

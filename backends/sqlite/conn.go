@@ -167,6 +167,27 @@ func faultCode(err error) int {
 	return 0
 }
 
+// errForeignValue is a value that no lockrun writes.
+var errForeignValue = errors.New("the database holds a value that is not lockrun's")
+
+// checkTypes compares a row with what its columns have to be: T text, I an integer, in lower case also NULL. The tables
+// are strict, so that nothing else gets in; where somebody forced it in all the same, it must not read as nothing.
+func checkTypes(row []driver.Value, types string) error {
+	for i, want := range []byte(types) {
+		ok := row[i] == nil && want >= 'a'
+		switch row[i].(type) {
+		case int64:
+			ok = want == 'I' || want == 'i'
+		case string, []byte:
+			ok = want == 'T' || want == 't'
+		}
+		if !ok {
+			return fmt.Errorf("%w (%T in column %d of a row)", errForeignValue, row[i], i+1)
+		}
+	}
+	return nil
+}
+
 // get reads a column; NULL and a value of another type give the zero value.
 func get[T any](v driver.Value) T {
 	t, _ := v.(T)

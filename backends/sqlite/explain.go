@@ -45,7 +45,7 @@ func (b *backend) remedy(err error) (string, bool) {
 		return "name another file", true
 	case errors.Is(err, errNewer):
 		return "upgrade lockrun on this host", true
-	case errors.Is(err, errDamaged):
+	case errors.Is(err, errDamaged), errors.Is(err, errForeignValue):
 		return b.damageRemedy(), true
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
 		return "check the path", true

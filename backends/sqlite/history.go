@@ -12,7 +12,12 @@ import (
 
 const recordColumns = `key, token, run_id, attempt, holder, host, pid, slot, outcome, reason, exit_code, started, ended, waited, duration, backend`
 
-func scanRecord(row []driver.Value) backends.Record {
+const recordTypes = "TitittiiTtiiIIit"
+
+func scanRecord(row []driver.Value) (backends.Record, error) {
+	if err := checkTypes(row, recordTypes); err != nil {
+		return backends.Record{}, err
+	}
 	n := func(i int) int64 { return get[int64](row[i]) }
 	r := backends.Record{Key: text(row[0]), Token: n(1), RunID: text(row[2]), Attempt: int(n(3)), Holder: text(row[4]),
 		Host: text(row[5]), PID: int(n(6)), Outcome: backends.Outcome(text(row[8])), Reason: text(row[9]),
@@ -29,7 +34,7 @@ func scanRecord(row []driver.Value) backends.Record {
 		d := time.Duration(n(14))
 		r.Duration = &d
 	}
-	return r
+	return r, nil
 }
 
 // recordValues are the columns after key.
@@ -89,9 +94,9 @@ func (b *backend) prune(c *conn, key string, refused int, number int64, runs boo
 // it is asked only where something went wrong.
 func findRecord(c *conn, key string, token int64) (id int64, rec *backends.Record, err error) {
 	err = c.query(func(row []driver.Value) error {
-		r := scanRecord(row[1:])
+		r, err := scanRecord(row[1:])
 		id, rec = get[int64](row[0]), &r
-		return nil
+		return err
 	}, `SELECT id, `+recordColumns+` FROM history WHERE key=? AND refused=0 AND token=?`, key, token)
 	return id, rec, err
 }
@@ -174,10 +179,10 @@ func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Rec
 			return nil, err
 		}
 		each := func(row []driver.Value) error {
-			r := scanRecord(row)
+			r, err := scanRecord(row)
 			r.Backend = cmp.Or(r.Backend, b.Name())
 			all = append(all, r)
-			return nil
+			return err
 		}
 		limit := cmp.Or(max(0, q.Limit), -1)
 		if q.Key != "" {

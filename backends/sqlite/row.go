@@ -25,12 +25,18 @@ type lease struct {
 	expires, hold     deadline
 	released          bool // only the minimum hold keeps the slot
 	recorded          bool // history has the run
+	loose             bool // whoever has the token may renew and release it
 }
 
 const leaseColumns = `key, slot, owner, token, holder, host, pid, run_id, attempt, waited, ttl, takeover, live,
- acquired, renewed, expires, boot, expires_boot, hold, hold_boot, released, recorded`
+ acquired, renewed, expires, boot, expires_boot, hold, hold_boot, released, recorded, loose`
 
-func scanLease(row []driver.Value) lease {
+const leaseTypes = "TITIttitIIIIIIIITIIIIII"
+
+func scanLease(row []driver.Value) (lease, error) {
+	if err := checkTypes(row, leaseTypes); err != nil {
+		return lease{}, err
+	}
 	n := func(i int) int64 { return get[int64](row[i]) }
 	boot := text(row[16])
 	return lease{
@@ -38,14 +44,14 @@ func scanLease(row []driver.Value) lease {
 		pid: int(n(6)), runID: text(row[7]), attempt: int(n(8)), waited: time.Duration(n(9)), ttl: time.Duration(n(10)),
 		takeover: n(11) != 0, live: n(12), acquired: n(13), renewed: n(14),
 		expires: deadline{boot, n(17), n(15)}, hold: deadline{boot, n(19), n(18)},
-		released: n(20) != 0, recorded: n(21) != 0,
-	}
+		released: n(20) != 0, recorded: n(21) != 0, loose: n(22) != 0,
+	}, nil
 }
 
 func (l *lease) insert(c *conn) error {
-	_, err := c.exec(`INSERT OR REPLACE INTO leases (`+leaseColumns+`) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
+	_, err := c.exec(`INSERT OR REPLACE INTO leases (`+leaseColumns+`) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
 		l.key, l.slot, l.owner, l.token, l.holder, l.host, l.pid, l.runID, l.attempt, int64(l.waited), int64(l.ttl), l.takeover, l.live,
-		l.acquired, l.renewed, l.expires.wall, l.expires.boot, l.expires.mono, l.hold.wall, l.hold.mono, l.released, l.recorded)
+		l.acquired, l.renewed, l.expires.wall, l.expires.boot, l.expires.mono, l.hold.wall, l.hold.mono, l.released, l.recorded, l.loose)
 	return err
 }
 
@@ -58,8 +64,9 @@ func (l *lease) delete(c *conn) error {
 func leases(c *conn, key string) ([]lease, error) {
 	var all []lease
 	each := func(row []driver.Value) error {
-		all = append(all, scanLease(row))
-		return nil
+		l, err := scanLease(row)
+		all = append(all, l)
+		return err
 	}
 	sql, args := `SELECT `+leaseColumns+` FROM leases WHERE key=? ORDER BY slot`, []any{key}
 	if key == "" {
@@ -104,12 +111,17 @@ func (l *lease) grant() backends.Grant {
 
 func (l *lease) heldError(now instant, valid bool) *backends.HeldError {
 	left := l.left(now, valid)
-	h := &backends.HeldError{Key: l.key, Holder: l.holder, Host: l.host, PID: l.pid, Token: l.token,
-		Since: fromMicros(l.acquired), Until: until(now, left), Left: left}
+	reason := ""
 	if !valid {
-		h.Reason = backends.MinimumHold
+		reason = backends.MinimumHold
 	}
-	return h
+	return l.held(reason, left, now)
+}
+
+// held names the lease's holder.
+func (l *lease) held(reason string, left time.Duration, now instant) *backends.HeldError {
+	return &backends.HeldError{Key: l.key, Holder: l.holder, Host: l.host, PID: l.pid, Token: l.token,
+		Since: fromMicros(l.acquired), Until: until(now, left), Left: left, Reason: reason}
 }
 
 func until(now instant, left time.Duration) time.Time {
@@ -151,20 +163,26 @@ type pauseRow struct {
 
 const keyColumns = `key, token, starts, ended, refused, pause_by, pause_reason, paused, pause_until, pause_boot, pause_until_boot`
 
-func scanKey(row []driver.Value) keyRow {
+const keyTypes = "TIIIIttiiti"
+
+func scanKey(row []driver.Value) (keyRow, error) {
+	if err := checkTypes(row, keyTypes); err != nil {
+		return keyRow{}, err
+	}
 	n := func(i int) int64 { return get[int64](row[i]) }
 	k := keyRow{key: text(row[0]), known: true, token: n(1), starts: n(2), ended: n(3), refused: n(4)}
 	if row[7] != nil {
 		k.pause = &pauseRow{by: text(row[5]), reason: text(row[6]), at: n(7), until: deadline{text(row[9]), n(10), n(8)}}
 	}
-	return k
+	return k, nil
 }
 
 func loadKey(c *conn, key string) (keyRow, error) {
 	k := keyRow{key: key}
 	err := c.query(func(row []driver.Value) error {
-		k = scanKey(row)
-		return nil
+		var err error
+		k, err = scanKey(row)
+		return err
 	}, `SELECT `+keyColumns+` FROM keys WHERE key=?`, key)
 	return k, err
 }

@@ -13,7 +13,8 @@ const (
 //
 // Instants are microseconds since 1970 (acquired, expires, ...), for people and for what has to survive a reboot; *_boot
 // are nanoseconds of the boot named in boot, by which a lease is judged. Keys are text compared byte by byte, which is
-// SQLite's default collation.
+// SQLite's default collation. The tables are strict: a column without a type of its own would take any value, and a
+// token that somebody set to a word would read as 0.
 //
 // leases holds one row for each slot that is taken, or was when its holder died. runs knows attempts and done-marks of
 // run ids. history is numbered twice: id orders all of it, so that the oldest rows are found at its left edge whatever
@@ -27,7 +28,7 @@ var ddl = []string{
   refused INTEGER NOT NULL DEFAULT 0,
   pause_by TEXT, pause_reason TEXT, paused INTEGER,
   pause_until INTEGER, pause_boot TEXT, pause_until_boot INTEGER
-) WITHOUT ROWID`,
+) WITHOUT ROWID, STRICT`,
 	`CREATE TABLE leases (
   key TEXT NOT NULL, slot INTEGER NOT NULL,
   owner TEXT NOT NULL, token INTEGER NOT NULL,
@@ -37,15 +38,15 @@ var ddl = []string{
   acquired INTEGER NOT NULL, renewed INTEGER NOT NULL, expires INTEGER NOT NULL,
   boot TEXT NOT NULL, expires_boot INTEGER NOT NULL,
   hold INTEGER NOT NULL, hold_boot INTEGER NOT NULL,
-  released INTEGER NOT NULL, recorded INTEGER NOT NULL,
+  released INTEGER NOT NULL, recorded INTEGER NOT NULL, loose INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (key, slot)
-) WITHOUT ROWID`,
+) WITHOUT ROWID, STRICT`,
 	`CREATE TABLE runs (
   id INTEGER PRIMARY KEY,
   key TEXT NOT NULL, run_id TEXT NOT NULL,
   attempts INTEGER NOT NULL, at INTEGER NOT NULL, done INTEGER,
   UNIQUE (key, run_id)
-)`,
+) STRICT`,
 	`CREATE INDEX runs_at ON runs (at)`,
 	`CREATE TABLE history (
   id INTEGER PRIMARY KEY,
@@ -53,7 +54,7 @@ var ddl = []string{
   token INTEGER, run_id TEXT, attempt INTEGER, holder TEXT, host TEXT, pid INTEGER, slot INTEGER,
   outcome TEXT NOT NULL, reason TEXT, exit_code INTEGER,
   started INTEGER, ended INTEGER NOT NULL, waited INTEGER NOT NULL, duration INTEGER, backend TEXT
-)`,
+) STRICT`,
 	`CREATE INDEX history_key ON history (key, refused, seq)`,
 }
 

@@ -43,9 +43,11 @@ func (b *backend) statusAll(c *conn, now instant) ([]backends.State, error) {
 	}
 	var all []backends.State
 	err = c.query(func(row []driver.Value) error {
-		k := scanKey(row)
-		all = append(all, b.states(&k, byKey[k.key], now)...)
-		return nil
+		k, err := scanKey(row)
+		if err == nil {
+			all = append(all, b.states(&k, byKey[k.key], now)...)
+		}
+		return err
 	}, `SELECT `+keyColumns+` FROM keys ORDER BY key`)
 	return all, err
 }

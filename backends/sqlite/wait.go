@@ -19,6 +19,7 @@ type view struct {
 	id      fileID
 	rows    []lease
 	key     keyRow
+	done    bool // the run id that is waited for has succeeded
 }
 
 // stamp is the head of the index of the write-ahead log (-shm), twice, as SQLite keeps it: a counter of changes, sizes and
@@ -112,7 +113,7 @@ func (b *backend) peek(ctx context.Context, r backends.Request, v **view) (time.
 		return 0, nil
 	}
 	var err error
-	if *v, err = b.refresh(b.c, r.Key, *v); err != nil {
+	if *v, err = b.refresh(b.c, r, *v); err != nil {
 		*v = nil
 		return 0, err
 	}
@@ -121,15 +122,20 @@ func (b *backend) peek(ctx context.Context, r backends.Request, v **view) (time.
 
 // refresh reads the rows again if the log was written to since v, or may have been. Asking SQLite for its own counter
 // (PRAGMA data_version) each time costs more than all the rest of a look.
-func (b *backend) refresh(c *conn, key string, v *view) (*view, error) {
+func (b *backend) refresh(c *conn, r backends.Request, v *view) (*view, error) {
 	log, settled := b.indexStamp()
 	if v != nil && v.settled && v.log == log && v.id == b.id {
 		return v, nil
 	}
 	v = &view{log: log, settled: settled, id: b.id}
 	var err error
-	if v.rows, err = leases(c, key); err == nil {
-		v.key, err = loadKey(c, key)
+	if v.rows, err = leases(c, r.Key); err == nil {
+		v.key, err = loadKey(c, r.Key)
+	}
+	if r.RunID != "" && err == nil {
+		var at int64
+		at, err = doneAt(c, r.Key, r.RunID)
+		v.done = at != 0
 	}
 	return v, err
 }
@@ -137,7 +143,10 @@ func (b *backend) refresh(c *conn, key string, v *view) (*view, error) {
 // mustWait is the time until the refusal that r would meet runs out by itself.
 func (b *backend) mustWait(r backends.Request, v *view) time.Duration {
 	now := b.now()
-	if h := b.crowd(v.rows, r.Slots, now); h != nil {
+	if v.done {
+		return 0
+	}
+	if h := b.inTheWay(v.rows, r, now); h != nil {
 		return h.Left
 	}
 	if !v.key.paused(now) {

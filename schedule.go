@@ -40,19 +40,25 @@ func tickNearest(expr string, now time.Time) (string, error) {
 	return t.UTC().Format(time.RFC3339), nil
 }
 
-var errNoTick = errors.New("names no day that ever comes")
+var (
+	errNoTick = errors.New("names no day that ever comes")
+	errNoCron = errors.New("is no cron expression")
+)
 
 // parseSchedule reads five fields with names, steps, ranges and lists, or @yearly, @monthly, @weekly, @daily, @hourly,
 // and CRON_TZ=ZONE before either.
 func parseSchedule(expr string) (s *schedule, err error) {
 	defer func() { // what a user writes must not end a run with a stack trace, whatever the library does with it
 		if r := recover(); r != nil {
-			s, err = nil, fmt.Errorf("is no cron expression: %v", r)
+			s, err = nil, errNoCron
 		}
 	}()
 	expr = strings.TrimSpace(expr)
 	if strings.Contains(expr, "@every") {
 		return nil, errors.New("has no ticks that all hosts agree on, because @every counts from the start; use */N")
+	}
+	if err := checkCron(expr); err != nil {
+		return nil, fmt.Errorf("%w: %w; write five fields like '0 1 * * *', or @daily, and CRON_TZ=UTC before it for another zone%s", errNoCron, err, zoneHint(expr))
 	}
 	parser, err := cron.TryNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 	if err != nil {
@@ -60,11 +66,11 @@ func parseSchedule(expr string) (s *schedule, err error) {
 	}
 	parsed, err := parser.Parse(expr)
 	if err != nil {
-		return nil, fmt.Errorf("is no cron expression: %w; write five fields like '0 1 * * *', or @daily, and CRON_TZ=UTC before it for another zone%s", err, zoneHint(expr))
+		return nil, errNoCron
 	}
 	bits, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return nil, errors.New("is no cron expression of five fields")
+		return nil, errNoCron
 	}
 	s = &schedule{bits: bits, loc: bits.Location}
 	s.readStars(expr)

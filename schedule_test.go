@@ -120,6 +120,37 @@ func TestScheduleRefuses(t *testing.T) {
 	}
 }
 
+// What a crontab would not take is a slip of the pen, and told in words that are not a library's.
+func TestScheduleRefusesWhatNoCrontabTakes(t *testing.T) {
+	for expr, why := range map[string]string{
+		"5-1 * * * *":                  `minute "5-1": "5-1" runs backwards`,
+		"* * * * fri-mon":              `day of the week "fri-mon": "fri-mon" runs backwards`,
+		"1,2,,3 * * * *":               `minute "1,2,,3": "" is not from 0 to 59`,
+		"* 1, * * *":                   `hour "1,": "" is not from 0 to 23`,
+		"* * +5 * *":                   `day of the month "+5": "+5" is not from 1 to 31`,
+		"* * * 13 *":                   `month "13": "13" is not from 1 to 12`,
+		"*/x * * * *":                  `minute "*/x": the step "x" is not a number`,
+		"*/60 * * * *":                 `minute "*/60": the step "60" is not a number`,
+		"1-2-3 * * * *":                `minute "1-2-3": "2-3" is not from 0 to 59`,
+		"1/2/3 * * * *":                `minute "1/2/3": the step "2/3" is not a number`,
+		"99999999999999999999 * * * *": `minute "99999999999999999999": "99999999999999999999" is not from 0 to 59`,
+		"* * * *":                      "it has not five fields but 4",
+		"@nightly":                     `"@nightly" is none of @yearly`,
+		"CRON_TZ=Mars/Base 1 * * * *":  `the time zone "Mars/Base" is not known on this host`,
+		"ZONE=UTC 1 * * * *":           `"ZONE=UTC" is not CRON_TZ=ZONE`,
+	} {
+		_, err := parseSchedule(expr)
+		if err == nil || !strings.HasPrefix(err.Error(), "is no cron expression: "+why) || !strings.Contains(err.Error(), "; write five fields") {
+			t.Errorf("%q: %v", expr, err)
+		}
+	}
+	for _, expr := range []string{"*/59 * * * *", "5/15 * * * *", "0-59/1,7 0 1 JAN-feb,12 sun,7", "? 0 ? * 5-7", "TZ=UTC @weekly", "CRON_TZ=UTC 1,2,3 * * * *"} {
+		if _, err := parseSchedule(expr); err != nil {
+			t.Errorf("%q: %v", expr, err)
+		}
+	}
+}
+
 func FuzzSchedule(f *testing.F) {
 	for _, s := range []string{"0 1 * * *", "@daily", "CRON_TZ=Europe/Berlin 30 2 * * 1-5", "TZ=0", "*/7 1-3,5 ? jan *", "22-2 * * * fri-mon", "59/1 0 31 2 1"} {
 		f.Add(s, int64(1_800_000_000))
@@ -128,6 +159,9 @@ func FuzzSchedule(f *testing.F) {
 		now := time.Unix(unix%(1<<36), 0)
 		id, err := tickNearest(expr, now)
 		if err != nil {
+			if err == errNoCron {
+				t.Errorf("%q is refused without a reason", expr)
+			}
 			return
 		}
 		tick := at(t, id)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/supervise"
 )
 
 // doAcquire takes a lease for a shell script and prints its token. With --while-pid a background process takes it
@@ -32,14 +33,30 @@ func doAcquire(c *call) int {
 	case err != nil:
 		return c.notAcquired(err)
 	}
-	code := printed(c.ui, c.io.Out, tokenLine(g.lease))
+	r.tellTaken(g)
+	code := c.printToken(g.lease.Grant().Token)
 	if code != codeOK {
 		r.giveBack(g) // nobody knows the token, so nobody could release it
 	}
 	return code
 }
 
-func tokenLine(l backends.Lease) string { return strconv.FormatInt(l.Grant().Token, 10) + "\n" }
+// printToken prints the token by write(2). os.File would raise SIGPIPE where nobody reads stdout, which ends the process
+// with the lease taken and its token unknown. A stdout that was closed takes nothing either, although Go has opened
+// /dev/null in its place.
+func (c *call) printToken(token int64) int {
+	err := errClosedStdout
+	if fd := fdOf(c.io.Out); fd >= 0 && !(fd == 1 && supervise.WasClosed(fd)) {
+		err = writeRaw(fd, strconv.FormatInt(token, 10)+"\n")
+	}
+	if err != nil {
+		c.ui.err("the token cannot be written to stdout, so the lease is given back: %v", err)
+		return codeNo
+	}
+	return codeOK
+}
+
+var errClosedStdout = errors.New("it is closed")
 
 // notAcquired tells why there is no lease, and gives the exit code. A refusal is told as run tells it.
 func (c *call) notAcquired(err error) int {
@@ -62,7 +79,11 @@ func doRenew(c *call) int {
 		if ttl == 0 {
 			ttl = l.Grant().TTL
 		}
-		return l.Renew(ctx, ttl)
+		err := l.Renew(ctx, ttl)
+		if err == nil {
+			c.ui.info("renewed token %d of %q on %s for %s", c.cfg.Token, c.cfg.Key, b.Name(), shortDuration(ttl))
+		}
+		return err
 	})
 }
 
@@ -75,7 +96,11 @@ func doRelease(c *call) int {
 			return err
 		}
 		took := max(at.Sub(l.Grant().AcquiredAt), 0)
-		return l.Release(ctx, backends.End{Outcome: backends.Succeeded, Duration: took})
+		err = l.Release(ctx, backends.End{Outcome: backends.Succeeded, Duration: took})
+		if err == nil {
+			c.ui.info("released token %d of %q on %s after %s", c.cfg.Token, c.cfg.Key, b.Name(), shortDuration(took))
+		}
+		return err
 	})
 }
 
@@ -100,6 +125,9 @@ const checkEvery = time.Second
 
 // minder keeps the lease of a shell script in the background: it takes it, renews it, and gives it back when the script
 // ends. It has a session of its own and nothing of the script's but, until the lease is granted, stderr.
+//
+// Signals do not end it, and where it is killed the lease is left to its TTL (Request.Detached): the holder is the script,
+// which goes on relying on the lease whatever becomes of this process.
 //
 // It is this program once more. What it needs to know comes through a pipe, so that no password is seen by ps; the same
 // pipe tells it that the lease is wanted: where it closes before that, lockrun acquire was killed or could not print the
@@ -135,12 +163,13 @@ func (m *minder) mind() int {
 		}
 	}
 	r := m.r
-	r.b, r.req.RunID = a.b, a.runID
+	r.b, r.req.RunID, r.waited = a.b, a.runID, a.waited
 	defer r.close()
 	if a.err != nil {
 		return m.tell((&call{cfg: r.cfg, ui: r.ui}).notAcquired(a.err), 0)
 	}
 	r.lease = a.g.lease
+	r.tellTaken(a.g)
 	m.tell(codeOK, r.lease.Grant().Token)
 	select {
 	case <-kept:
@@ -153,7 +182,7 @@ func (m *minder) mind() int {
 	return codeOK
 }
 
-// keep renews until the script ends, a signal comes, or the lease is gone; it returns why the lease is to be released,
+// keep renews until the script ends or the lease is gone; it returns why the lease is to be released,
 // "" where there is nothing left to release.
 func (m *minder) keep(g granted) (why string) {
 	k := newKeeper(g.lease, newTiming(g.lease.Grant(), m.r.cfg), g.sentAt, bootNow)
@@ -173,11 +202,9 @@ func (m *minder) keep(g granted) (why string) {
 			return fmt.Sprintf("process %d ended without releasing the lease", m.script.PID)
 		case <-lost:
 			return ""
-		case s := <-m.r.signals.C():
-			if ends(s) {
-				k.stop()
-				return "ended by a signal: " + s.String()
-			}
+		case <-m.r.signals.C():
+			// A terminal that closes and an operator's kill are meant for the script. Where it lives on, so does its lease;
+			// where it ends, that is seen above.
 		case <-check.C:
 			if m.gone(ctx) {
 				k.stop()

@@ -38,6 +38,11 @@ func cut(argv []string) (words, error) {
 			return w.later(c, rest, tail)
 		}
 	}
+	if len(rest) > 0 && !w.spelled && !w.dashes {
+		run := *w.verb
+		run.guessed = rest[0]
+		w.verb = &run
+	}
 	if len(rest) > 0 && w.verb.is(vRun) {
 		tail = restore(w.dashes, tail) // COMMAND began before it, so that it is one of COMMAND's words
 	}
@@ -59,10 +64,8 @@ func alias(word string) string {
 // later settles what a verb's name means that comes after options and without "--" before it. With --key it might as
 // well be COMMAND, and a guess could run the wrong thing.
 func (w words) later(c *command, rest, tail []string) (words, error) {
-	for _, f := range w.flags {
-		if strings.HasPrefix(f, "--key=") {
-			return w, fmt.Errorf("%q is a verb of lockrun as well as a COMMAND; write -- before it to run it, or the verb first: lockrun %[1]s", rest[0])
-		}
+	if _, given := w.value("key"); given {
+		return w, fmt.Errorf("%q is a verb of lockrun as well as a COMMAND; write -- before it to run it, or the verb first: lockrun %[1]s", rest[0])
 	}
 	return cut(append(append([]string{c.name}, append(w.flags, rest[1:]...)...), restore(w.dashes, tail)...))
 }
@@ -116,6 +119,16 @@ func (w *words) option(head []string) (n int, err error) {
 	}
 	w.flags = append(w.flags, "--"+o.name+"="+head[1])
 	return 2, nil
+}
+
+// value is what the option with this name was given last.
+func (w *words) value(name string) (last string, given bool) {
+	for _, f := range w.flags {
+		if v, ok := strings.CutPrefix(f, "--"+name+"="); ok {
+			last, given = v, true
+		}
+	}
+	return last, given
 }
 
 // gives tells whether the option occurs.

@@ -10,6 +10,8 @@ type command struct {
 	minArgs int
 	maxArgs int // -1: any number
 	do      func(*call) int
+
+	guessed string // run: the word that was taken for COMMAND without -- before it; it may have been meant as a verb
 }
 
 func (c *command) is(v verb) bool { return c.bit&v != 0 }

@@ -61,13 +61,11 @@ func dispatch(argv []string, std IO, open opener) (code int) {
 	}
 	w, err := cut(argv)
 	if err != nil {
-		u.err("%v", err)
-		return codeUsage
+		return unreadable(u, w, std.Env, err.Error())
 	}
 	flags, err := parseFlags(w)
 	if err != nil {
-		u.err("%v; see lockrun help %s", err, w.verb.name)
-		return codeUsage
+		return unreadable(u, w, std.Env, fmt.Sprintf("%v; see lockrun help %s", err, w.verb.name))
 	}
 	cfg, problems := settle(w.verb, flags, w.args, std.Env)
 	u = newUI(cfg, std.Err)
@@ -75,7 +73,9 @@ func dispatch(argv []string, std IO, open opener) (code int) {
 		return printed(u, std.Out, verbHelp(w.verb))
 	}
 	if len(problems) > 0 {
-		return cfg.exit(tellProblems(u, problems))
+		code := cfg.exit(tellProblems(u, problems))
+		notRun(u, cfg.ResultFile, cfg.Key, code, problems[0].text)
+		return code
 	}
 	for _, text := range cfg.Warnings {
 		u.warn("%s", text)
@@ -100,6 +100,21 @@ func earlyFormat(argv, env []string) string {
 		}
 	}
 	return format
+}
+
+// unreadable answers for a command line of which some option is not understood. The result file is known where it stands
+// before that option, or is a variable: a word behind it may be COMMAND's.
+func unreadable(u *ui, w words, env []string, why string) int {
+	u.err("%s", why)
+	if w.verb.is(vRun) {
+		path, _ := w.value("result-file")
+		if path == "" {
+			path = newEnviron(env)["LOCKRUN_RESULT_FILE"]
+		}
+		key, _ := w.value("key")
+		notRun(u, path, key, codeUsage, why)
+	}
+	return codeUsage
 }
 
 // tellProblems says everything that is wrong, a line each, and gives the code: a wrong command line comes before a wrong

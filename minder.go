@@ -87,7 +87,7 @@ func takeAnswer(c *call, a minderAnswer, orderPipe *os.File) int {
 	if a.Code != codeOK || a.Token == 0 {
 		return a.Code // it has said why
 	}
-	code := printed(c.ui, c.io.Out, strconv.FormatInt(a.Token, 10)+"\n")
+	code := c.printToken(a.Token)
 	if code == codeOK {
 		if _, err := orderPipe.WriteString(wantedLine); err != nil {
 			c.ui.err("the background process ended early: %v", pathCause(err))
@@ -176,15 +176,21 @@ func minderMain(std IO, open opener) int {
 	syscall.CloseOnExec(fdOrders)
 	syscall.CloseOnExec(fdAnswer)
 	m.script = o.Script.inherited(fdScript)
+	nameProcess(minderName)
 	_ = os.Chdir("/") // a background process keeps no file system busy
 	u := newUI(o.Config, std.Err)
 	if m.r, err = newRunner(o.Config, std, u, open); err != nil {
 		u.err("%v", err)
 		return codeInternal
 	}
+	m.r.req.Detached = true
 	m.rest = rest
 	return m.mind()
 }
+
+// nameProcess makes top, pgrep and killall show what this is, rather than "exe", by which it was executed. The file names
+// the process whichever of its threads writes; prctl(2) would name one thread. Systems without it go by the arguments.
+func nameProcess(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
 func readOrders(f *os.File) (o orders, rest *bufio.Reader, err error) {
 	rest = bufio.NewReader(f)

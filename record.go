@@ -30,6 +30,13 @@ func (r *runner) childVars() []string {
 	}
 }
 
+// tellTaken says which lease was granted, to whoever asked to hear what goes well.
+func (r *runner) tellTaken(g granted) {
+	if g.lease != nil {
+		r.ui.info("took token %d of %q on %s (waited %s)", g.lease.Grant().Token, r.req.Key, r.b.Name(), shortDuration(r.waited))
+	}
+}
+
 // tellState says what the heartbeat has met. It is called from the heartbeat and only queues a message.
 func (r *runner) tellState(s leaseState, cause error) {
 	switch s {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"github.com/google/renameio/v2"
 
@@ -37,8 +38,12 @@ func writeResult(path string, rec backends.Record, code int, message string) err
 }
 
 // resultTarget is the file to replace. A link is followed, so that it stays one. What exists and is no plain file is
-// refused: renaming over it would replace /dev/null, and writing into it could block on a pipe that nobody reads.
+// refused: renaming over it would replace /dev/null, and writing into it could block on a pipe that nobody reads. So is a
+// name of an open descriptor: behind /dev/stdout may be a log that others are writing to, and it would be replaced.
 func resultTarget(path string) (string, error) {
+	if err := refuseDescriptor(path); err != nil {
+		return "", err
+	}
 	fi, err := os.Stat(path)
 	if os.IsNotExist(err) {
 		return path, nil
@@ -50,4 +55,40 @@ func resultTarget(path string) (string, error) {
 		return "", fmt.Errorf("%s is not a plain file", path)
 	}
 	return filepath.EvalSymlinks(path)
+}
+
+// descriptorFolders are where names are not files of their own but what a process has open.
+var descriptorFolders = regexp.MustCompile(`^/dev/fd$|^/proc/[^/]+(/task/[^/]+)?/fd$`)
+
+// refuseDescriptor follows the links of a path, a step at a time, and refuses one that leads through a descriptor.
+func refuseDescriptor(path string) error {
+	for at, n := path, 0; n < 40; n++ { // as many links as Linux follows
+		dir, err := filepath.EvalSymlinks(filepath.Dir(at))
+		if err != nil {
+			return nil // told better by whoever opens it
+		}
+		if dir, err = filepath.Abs(dir); err == nil && descriptorFolders.MatchString(dir) {
+			return fmt.Errorf("%s is an open descriptor and no file of its own; name the file itself", path)
+		}
+		to, err := os.Readlink(filepath.Join(dir, filepath.Base(at)))
+		if err != nil {
+			return nil
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(dir, to)
+		}
+		at = to
+	}
+	return nil
+}
+
+// notRun writes the result of a command line that was refused, so that nobody takes the file of an earlier run for this
+// one's. It knows no more than key, code and message.
+func notRun(u *ui, path, key string, code int, message string) {
+	if path == "" {
+		return
+	}
+	if err := writeResult(path, backends.Record{Key: key, Outcome: backends.NotStarted, Reason: message}, code, message); err != nil {
+		u.warn("the result file was not written: %v", err)
+	}
 }

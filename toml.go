@@ -42,7 +42,11 @@ func readConfig(path string, mayMiss bool) (*configFile, []problem) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, []problem{{codeConfig, fmt.Sprintf("config file %s cannot be read: %v", path, pathCause(err))}}
+		hint := ""
+		if mayMiss && path != systemConfig && errors.Is(err, os.ErrPermission) { // sudo, su and cron may leave them behind
+			hint = "; does HOME or XDG_CONFIG_HOME point to another user's folder?"
+		}
+		return nil, []problem{{codeConfig, fmt.Sprintf("config file %s cannot be read: %v%s", path, pathCause(err), hint)}}
 	}
 	return parseConfig(path, data)
 }

@@ -51,15 +51,22 @@ func newUI(cfg *Config, f *os.File) *ui {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	u := &ui{json: cfg.LogFormat == "json", quiet: cfg.Quiet, verbose: cfg.Verbose, key: cfg.Key, file: f, fd: -1}
-	if f != nil {
-		// SyscallConn rather than Fd: Fd would switch a descriptor that others share to blocking mode.
-		if conn, err := f.SyscallConn(); err == nil {
-			_ = conn.Control(func(fd uintptr) { u.fd = int(fd) })
-		}
-	}
+	u := &ui{json: cfg.LogFormat == "json", quiet: cfg.Quiet, verbose: cfg.Verbose, key: cfg.Key, file: f, fd: fdOf(f)}
 	u.tty = u.fd >= 0 && isatty.IsTerminal(uintptr(u.fd))
 	return u
+}
+
+// fdOf is the file's descriptor, -1 where it has none. File.Fd would switch a descriptor that others share to blocking
+// mode.
+func fdOf(f *os.File) int {
+	n := -1
+	if f == nil {
+		return n
+	}
+	if conn, err := f.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { n = int(fd) })
+	}
+	return n
 }
 
 // err says why lockrun did not do what it was asked for. It is told even with --quiet.
@@ -131,10 +138,10 @@ func (u *ui) write() {
 	for {
 		select {
 		case l := <-u.lines:
-			writeRaw(u.fd, l)
+			_ = writeRaw(u.fd, l) // nobody is left to be told
 		case done := <-u.idle:
 			for len(u.lines) > 0 {
-				writeRaw(u.fd, <-u.lines)
+				_ = writeRaw(u.fd, <-u.lines)
 			}
 			close(done)
 		}
@@ -161,8 +168,9 @@ func (u *ui) flush() {
 }
 
 // writeRaw writes by write(2): os.File.Write would raise SIGPIPE on descriptors 1 and 2 when the reader is gone, which
-// ends a Go program. A descriptor that its other users made non-blocking is waited for; any other error drops the line.
-func writeRaw(fd int, s string) {
+// ends a Go program. A descriptor that its other users made non-blocking is waited for; any other error ends it, with what
+// was written until then.
+func writeRaw(fd int, s string) error {
 	for b := []byte(s); len(b) > 0; {
 		n, err := syscall.Write(fd, b)
 		switch err {
@@ -171,12 +179,13 @@ func writeRaw(fd int, s string) {
 		case syscall.EINTR:
 		case syscall.EAGAIN:
 			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, -1); err != nil && err != unix.EINTR {
-				return
+				return err
 			}
 		default:
-			return
+			return err
 		}
 	}
+	return nil
 }
 
 // oneLine makes text safe to print: whatever a holder, a reason or a server put into it can neither begin a line of its

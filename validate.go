@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -52,7 +54,7 @@ func (s *settler) validateKeys() {
 	if o := findOption(s.verb.bit, "key"); o != nil {
 		set, given := s.chosen["key"]
 		if !given {
-			s.wrong(codeUsage, "there is no key; name the lease with --key KEY%s", s.keyHint())
+			s.wrong(codeUsage, "%s", s.noKey())
 		} else if err := backends.CheckKey(s.cfg.Key); err != nil && s.cfg.Key != "" {
 			s.wrong(codeUsage, "%s: %v", set.from, err) // a bad key is bad wherever it was written
 		}
@@ -68,6 +70,20 @@ func (s *settler) validateKeys() {
 	}
 }
 
+// noKey says that there is no key, to somebody who mistyped a verb, or knows one of another version, too.
+func (s *settler) noKey() string {
+	word := s.verb.guessed
+	if word == "" || strings.ContainsRune(word, '/') {
+		return "there is no key; name the lease with --key KEY" + s.keyHint()
+	}
+	var verbs []string
+	for _, c := range commands() {
+		verbs = append(verbs, c.name)
+	}
+	return fmt.Sprintf("%s is no verb of this version of lockrun (%s), and as a COMMAND it needs a lease: --key KEY%s",
+		quoted(word), strings.Join(verbs, ", "), s.keyHint())
+}
+
 // keyHint explains why a variable that is there is not looked at.
 func (s *settler) keyHint() string {
 	if s.env["LOCKRUN_KEY"] != "" && s.env["LOCKRUN_OWNER"] != "" {
@@ -76,7 +92,7 @@ func (s *settler) keyHint() string {
 	if len(s.cfg.Keys) > 0 {
 		return "; here it is no argument"
 	}
-	if s.verb.is(vRun) && len(s.flags) == 0 {
+	if s.verb.is(vRun) && s.verb.guessed == "" && len(s.flags) == 0 {
 		return ", or see lockrun help for the verbs"
 	}
 	return ""

@@ -19,6 +19,9 @@ void lockrun_confine(void);
 void lockrun_spread(void);
 void lockrun_spread_self(void);
 
+// lockrun_slim unmaps the code that the start has used, until it is used again.
+void lockrun_slim(void);
+
 // lockrun_be_punctual has the calling thread's timers, and those of the processes it makes, expire as exactly as before.
 void lockrun_be_punctual(void);
 

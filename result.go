@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"github.com/google/renameio/v2"
 
@@ -60,22 +61,28 @@ func resultTarget(path string) (string, error) {
 // descriptorFolders are where names are not files of their own but what a process has open.
 var descriptorFolders = regexp.MustCompile(`^/dev/fd$|^/proc/[^/]+(/task/[^/]+)?/fd$`)
 
-// refuseDescriptor follows the links of a path, a step at a time, and refuses one that leads through a descriptor.
+// refuseDescriptor follows the links of a path, a step at a time, and refuses one that leads through a descriptor. Names
+// are not cleaned: in front of "..", a link counts.
 func refuseDescriptor(path string) error {
-	for at, n := path, 0; n < 40; n++ { // as many links as Linux follows
-		dir, err := filepath.EvalSymlinks(filepath.Dir(at))
+	at := path
+	if wd, err := os.Getwd(); err == nil && !filepath.IsAbs(path) {
+		at = wd + "/" + path
+	}
+	for range 40 { // as many links as Linux follows
+		i := strings.LastIndexByte(at, '/') + 1
+		dir, err := filepath.EvalSymlinks(at[:i])
 		if err != nil {
 			return nil // told better by whoever opens it
 		}
-		if dir, err = filepath.Abs(dir); err == nil && descriptorFolders.MatchString(dir) {
+		if descriptorFolders.MatchString(dir) {
 			return fmt.Errorf("%s is an open descriptor and no file of its own; name the file itself", path)
 		}
-		to, err := os.Readlink(filepath.Join(dir, filepath.Base(at)))
+		to, err := os.Readlink(dir + "/" + at[i:])
 		if err != nil {
 			return nil
 		}
 		if !filepath.IsAbs(to) {
-			to = filepath.Join(dir, to)
+			to = dir + "/" + to
 		}
 		at = to
 	}

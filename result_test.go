@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/lockrun/lockrun/backends"
@@ -65,5 +68,81 @@ func TestWriteResultTouchesNoDevice(t *testing.T) {
 	}
 	if fi, err := os.Stat("/dev/null"); err != nil || fi.Mode()&os.ModeDevice == 0 {
 		t.Fatalf("/dev/null is no device any more: %v, %v", fi, err)
+	}
+}
+
+// Behind the name of a descriptor may be a log that others are writing to: renaming would take it away from them.
+func TestWriteResultReplacesNothingThatIsOpen(t *testing.T) {
+	dir := t.TempDir()
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	n := strconv.Itoa(int(log.Fd()))
+	for _, l := range [][2]string{{"/dev/fd/" + n, "link"}, {"link", "relative"}, {"/dev/fd", "folder"}} {
+		if err := os.Symlink(l[0], filepath.Join(dir, l[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	paths := []string{"/dev/fd/" + n, filepath.Join(dir, "link"), filepath.Join(dir, "relative"), filepath.Join(dir, "folder", n), "/dev/fd/999"}
+	if runtime.GOOS == "linux" {
+		paths = append(paths, "/dev/stdout", "/dev/stderr", "/proc/self/fd/"+n, "/proc/thread-self/fd/"+n, "/proc/self/root/proc/self/task/../fd/"+n)
+	}
+	for _, path := range paths {
+		if err := writeResult(path, backends.Record{}, 0, ""); err == nil || !strings.Contains(err.Error(), "open descriptor") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	before, _ := log.Stat()
+	if after, err := os.Stat(log.Name()); err != nil || !os.SameFile(before, after) || after.Size() != 0 {
+		t.Errorf("the file was replaced or written to: %v, %v", after, err)
+	}
+}
+
+// The file of an earlier run must not be taken for the answer of one that was refused.
+func TestARefusedCommandLineHasAResult(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.toml")
+	if err := os.WriteFile(bad, []byte("nonsense = 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		line string // FILE is the result file, @ in the variable
+		env  string
+		code float64 // 0: the file is left alone, since it may be COMMAND's
+	}{
+		{"--key k --ttl 0 --result-file FILE -- true", "", codeUsage},
+		{"--result-file FILE -- true", "", codeUsage},
+		{"--key k --result-file FILE --nonsense -- true", "", codeUsage},
+		{"--key k --result-file=FILE --ttl", "", codeUsage},
+		{"--key k --nonsense -- true", "LOCKRUN_RESULT_FILE=@", codeUsage},
+		{"--key k --config " + bad + " --result-file FILE -- true", "", codeConfig},
+		{"--key k --exit-code config=9 --config " + bad + " --result-file FILE -- true", "", 9},
+		{"--key k --nonsense job --result-file FILE", "", 0},
+		{"--ttl 0 -- job --result-file FILE", "", 0},
+	} {
+		file := filepath.Join(t.TempDir(), "r.json")
+		if err := os.WriteFile(file, []byte(`{"outcome":"succeeded"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		line := strings.Fields(strings.ReplaceAll(c.line, "FILE", file))
+		said := invoke(t, untouched(t), []string{strings.ReplaceAll(c.env, "@", file)}, line...)
+		data, err := os.ReadFile(file)
+		var got struct {
+			Key, Outcome, Message string
+			Code                  float64 `json:"lockrun_exit_code"`
+			Ended                 any     `json:"ended_at"`
+		}
+		if err != nil || json.Unmarshal(data, &got) != nil {
+			t.Fatalf("%s: %s, %v", c.line, data, err)
+		}
+		switch {
+		case c.code == 0:
+			if got.Outcome != "succeeded" {
+				t.Errorf("%s: wrote %s", c.line, data)
+			}
+		case got.Code != c.code || float64(said.code) != c.code || got.Outcome != "not-started" || got.Ended != nil || !strings.Contains(said.err, got.Message) || got.Message == "":
+			t.Errorf("%s: %d, %s, having said %s", c.line, said.code, data, said.err)
+		}
 	}
 }

@@ -200,6 +200,10 @@ func TestProblems(t *testing.T) {
 		code int
 		want []string
 	}{
+		{"list", "", codeUsage, []string{`"list" is no verb of this version of lockrun (run, status, history,`}},
+		{"metrics --listen :9", "", codeUsage, []string{`"metrics" is no verb of this version of lockrun`}},
+		{"./list", "", codeUsage, []string{"there is no key; name the lease with --key KEY"}},
+		{"run list", "", codeUsage, []string{"there is no key; name the lease with --key KEY"}},
 		{"-- x", "", codeUsage, []string{"there is no key; name the lease with --key KEY"}},
 		{"--key k", "", codeUsage, []string{"there is no COMMAND; write it last"}},
 		{"--ttl 0 --slots 0 --wait x", "", codeUsage, []string{"there is no COMMAND", "there is no key", `--ttl "0" must be more than zero`, `--slots "0" is not a whole number from 1`, `--wait "x" is not a duration`}},

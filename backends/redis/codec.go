@@ -10,7 +10,7 @@ import (
 	"github.com/lockrun/lockrun/backends"
 )
 
-// who is the part of leases, pauses and records that no script looks into.
+// who is the part of leases, pauses and records that no script looks into but for the run id.
 type who struct {
 	RunID  string `json:"run_id,omitempty"`
 	Holder string `json:"holder,omitempty"`
@@ -18,6 +18,7 @@ type who struct {
 	PID    int    `json:"pid,omitempty"`
 	Waited int64  `json:"waited_us,omitempty"`
 	Reason string `json:"reason,omitempty"` // of a pause
+	Loose  bool   `json:"loose,omitempty"`
 	// ID is the same in the copies that the servers of a quorum keep of one run.
 	ID string `json:"id,omitempty"`
 }
@@ -31,7 +32,7 @@ func (w who) text() string {
 }
 
 func whoOf(r backends.Request) who {
-	return who{RunID: r.RunID, Holder: r.Holder, Host: r.Host, PID: r.PID, Waited: r.Waited.Microseconds(), ID: r.Owner[:16]}
+	return who{RunID: r.RunID, Holder: r.Holder, Host: r.Host, PID: r.PID, Waited: r.Waited.Microseconds(), Loose: r.Loose, ID: r.Owner[:16]}
 }
 
 // row is one slot of a lease hash, as lua/lib.lua describes it. Times are the server's.
@@ -80,6 +81,17 @@ func (d dump) paused() bool {
 func (d dump) without(owner string) dump {
 	d.rows = slices.DeleteFunc(slices.Clone(d.rows), func(r row) bool { return r.owner == owner })
 	return d
+}
+
+// running is the live lease of another owner that has the run id of r, nil where there is none.
+func (d dump) running(r backends.Request) *row {
+	i := slices.IndexFunc(d.rows, func(l row) bool {
+		return r.RunID != "" && l.who.RunID == r.RunID && l.owner != r.Owner && l.live(d.now)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &d.rows[i]
 }
 
 // taken are the rows that are taken, by slot.

@@ -261,7 +261,7 @@ func aclLines(t *testing.T) (lines []string) {
 func everything(t *testing.T, b backends.Backend) {
 	t.Helper()
 	ctx := context.Background()
-	r := request("k")
+	r := loose(request("k"))
 	r.RunID = "r1"
 	l := acquire(t, b, r)
 	rival := request("k")

@@ -36,7 +36,7 @@ func TestSentinelFailover(t *testing.T) {
 	s := testserver.StartSentinels(t, testserver.SentinelConfig{Password: "watch"})
 	url := s.URL() + "?sentinel_password_file=" + writeFile(t, "watch\n")
 	b := opened(t, url+"&wait_replicas=2", backends.Options{})
-	l := acquire(t, b, request("k"))
+	l := acquire(t, b, loose(request("k")))
 	old := s.Master()
 	next := s.Failover()
 	next.Must("SCRIPT", "FLUSH")
@@ -72,7 +72,7 @@ func survive(t *testing.T, s *testserver.Sentinels, next *testserver.Redis, l ba
 // TestDeposedMaster: a master that the Sentinels have lost goes on answering. Its holder is told at the next beat.
 func TestDeposedMaster(t *testing.T) {
 	s := testserver.StartSentinels(t, testserver.SentinelConfig{})
-	first := acquire(t, opened(t, s.URL()+"?wait_replicas=2", backends.Options{}), request("k"))
+	first := acquire(t, opened(t, s.URL()+"?wait_replicas=2", backends.Options{}), loose(request("k")))
 	b := opened(t, s.URL(), backends.Options{}) // there will be one replica only
 	l, err := b.Attach(context.Background(), "k", first.Grant().Token)
 	if err != nil {
@@ -136,7 +136,7 @@ func TestWaitReplicas(t *testing.T) {
 func TestClusterFailover(t *testing.T) {
 	c := testserver.StartCluster(t, 3, true, testserver.RedisConfig{})
 	b := opened(t, c.URL()+"?wait_replicas=1", backends.Options{})
-	l := acquire(t, b, request("k"))
+	l := acquire(t, b, loose(request("k")))
 	name := b.(*backend).c.names("k").lease
 	c.Failover(name)
 	if err := beat(t, l, answered); err != nil {

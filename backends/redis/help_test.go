@@ -17,6 +17,12 @@ func request(key string) backends.Request {
 	return backends.Request{Key: key, Owner: backends.NewOwner(), Holder: "alpha", Host: "host-a", PID: 7, TTL: time.Minute, Slots: 1}
 }
 
+// loose is r for a lease that can be attached to.
+func loose(r backends.Request) backends.Request {
+	r.Loose = true
+	return r
+}
+
 func acquire(t testing.TB, b backends.Backend, r backends.Request) backends.Lease {
 	t.Helper()
 	l, err := b.Acquire(context.Background(), r)

@@ -54,9 +54,11 @@ func refusalReason(key string, r backends.Record, why string) string {
 	case "P":
 		p := parsePause(rest)
 		err = heldByPause(key, p, r.StartedAt)
-	case "H":
+	case "H", "S":
 		_, text, _ := strings.Cut(rest, "\n")
-		if row, ok := parseRow(0, text); ok {
+		if row, ok := parseRow(0, text); ok && kind == "S" {
+			err = row.held(key, backends.SameRun, row.expires, r.StartedAt)
+		} else if ok {
 			err = heldByRow(key, row, r.StartedAt)
 		}
 	}

@@ -33,6 +33,9 @@ func (a answer) refusal(r backends.Request) error {
 	if !a.doneAt.IsZero() {
 		return &backends.DoneError{Key: r.Key, RunID: r.RunID, At: a.doneAt}
 	}
+	if l := a.dump.running(r); l != nil {
+		return l.held(r.Key, backends.SameRun, l.expires, a.dump.now)
+	}
 	taken := a.dump.taken()
 	if len(taken) >= r.Slots {
 		first := slices.MinFunc(taken, func(x, y row) int { return x.until(a.dump.now).Compare(y.until(a.dump.now)) })
@@ -42,12 +45,17 @@ func (a answer) refusal(r backends.Request) error {
 }
 
 func heldByRow(key string, l row, now time.Time) *backends.HeldError {
-	h := &backends.HeldError{Key: key, Holder: l.who.Holder, Host: l.who.Host, PID: l.who.PID, Token: l.token,
-		Since: l.acquired, Until: l.until(now), Left: l.until(now).Sub(now)}
+	reason := ""
 	if !l.live(now) {
-		h.Reason = backends.MinimumHold
+		reason = backends.MinimumHold
 	}
-	return h
+	return l.held(key, reason, l.until(now), now)
+}
+
+// held names the holder of a row.
+func (l row) held(key, reason string, until, now time.Time) *backends.HeldError {
+	return &backends.HeldError{Key: key, Holder: l.who.Holder, Host: l.who.Host, PID: l.who.PID, Token: l.token,
+		Since: l.acquired, Until: until, Left: until.Sub(now), Reason: reason}
 }
 
 func heldByPause(key string, p *pauseRow, now time.Time) *backends.HeldError {
@@ -71,12 +79,25 @@ func (b *backend) Attach(ctx context.Context, key string, token int64) (backends
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range dumps[0].rows {
-		if l.token == token && l.live(dumps[0].now) {
-			return &lease{b: b, owner: l.owner, runID: l.who.RunID, key: key, grant: l.grant()}, nil
-		}
+	l, err := dumps[0].loose(token)
+	if err != nil {
+		return nil, err
 	}
-	return nil, backends.ErrLost
+	return &lease{b: b, owner: l.owner, runID: l.who.RunID, key: key, grant: l.grant()}, nil
+}
+
+// loose is the live lease that has the token, if everybody who knows it may renew and release it.
+func (d dump) loose(token int64) (row, error) {
+	for _, l := range d.rows {
+		if l.token != token || !l.live(d.now) {
+			continue
+		}
+		if !l.who.Loose {
+			return l, l.held(d.key, backends.NotLoose, l.until(d.now), d.now)
+		}
+		return l, nil
+	}
+	return row{}, backends.ErrLost
 }
 
 // grant is what was granted to the holder of a row.

@@ -92,7 +92,7 @@ func (p pauseRow) moved(d time.Duration) *pauseRow {
 
 // refusal is why a request is positively refused, nil where it is not.
 func (d dump) refusal(r backends.Request) error {
-	if len(d.taken()) < r.Slots && !d.paused() {
+	if d.running(r) == nil && len(d.taken()) < r.Slots && !d.paused() {
 		return nil
 	}
 	return answer{dump: d}.refusal(r)
@@ -150,17 +150,16 @@ func (q *quorum) Attach(ctx context.Context, key string, token int64) (backends.
 		return nil, err
 	}
 	d := dumps[0]
-	for _, l := range d.rows {
-		if l.token == token && l.live(d.now) {
-			r := backends.Request{Key: key, Owner: l.owner, Holder: l.who.Holder, Host: l.who.Host, PID: l.who.PID, RunID: l.who.RunID,
-				TTL: l.expires.Sub(l.renewed), Slots: anySlots, Waited: time.Duration(l.who.Waited) * time.Microsecond}
-			if !l.hold.IsZero() {
-				r.HoldAtLeast = l.hold.Sub(l.acquired)
-			}
-			return &quorumLease{q: q, r: r, g: l.grant(), since: time.Now().Add(l.acquired.Sub(d.now)), round: q.rounds.Add(1)}, nil
-		}
+	l, err := d.loose(token)
+	if err != nil {
+		return nil, err
 	}
-	return nil, backends.ErrLost
+	r := backends.Request{Key: key, Owner: l.owner, Holder: l.who.Holder, Host: l.who.Host, PID: l.who.PID, RunID: l.who.RunID,
+		TTL: l.expires.Sub(l.renewed), Slots: anySlots, Waited: time.Duration(l.who.Waited) * time.Microsecond, Loose: true}
+	if !l.hold.IsZero() {
+		r.HoldAtLeast = l.hold.Sub(l.acquired)
+	}
+	return &quorumLease{q: q, r: r, g: l.grant(), since: time.Now().Add(l.acquired.Sub(d.now)), round: q.rounds.Add(1)}, nil
 }
 
 // Break breaks by owner, since a server may have the lease under a token that was never confirmed.

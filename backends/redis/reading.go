@@ -9,6 +9,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/lockrun/lockrun/backends"
 )
 
 // Asking commands send plain reads in one pipeline and no script: EVALSHA needs rights that somebody who may only read
@@ -217,9 +219,9 @@ func (n *node) parts(ctx context.Context, list []int, bucket func(int) int) ([][
 }
 
 // registerWaiter tells how long the key stays taken if nothing happens, 0 where nobody knows, and whether it is free.
-func (n *node) registerWaiter(ctx context.Context, key, owner string, slots int) (left time.Duration, free bool, err error) {
-	k := n.c.names(key)
-	v, err := n.script(ctx, "wait", key, scripts.wait, 0, []string{k.lease, k.waiters, k.wake}, owner, slots, length(waiterLife))
+func (n *node) registerWaiter(ctx context.Context, r backends.Request) (left time.Duration, free bool, err error) {
+	k := n.c.names(r.Key)
+	v, err := n.script(ctx, "wait", r.Key, scripts.wait, 0, []string{k.lease, k.waiters, k.wake, k.done}, r.Owner, r.Slots, length(waiterLife), r.RunID)
 	if err != nil {
 		return 0, false, err
 	}

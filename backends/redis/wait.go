@@ -13,7 +13,7 @@ import (
 const lookAgain = 3 * time.Second
 
 // Wait blocks in the server until a release wakes it. One release wakes one waiter for each slot, the longest waiting
-// first, so that a thousand waiters are no herd. It needs neither keyspace notifications nor rights to channels.
+// first, so that a thousand waiters are no herd; with run ids it wakes up to 32, and the rest look again by themselves. It needs neither keyspace notifications nor rights to channels.
 func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 	_, err := waitOn(ctx, b.node, r)
 	if err != nil && ctx.Err() != nil {
@@ -26,7 +26,7 @@ func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 // waitOn waits for a slot on one node: nil says that it may be free, and woken that a release has just said so.
 func waitOn(ctx context.Context, n *node, r backends.Request) (woken bool, err error) {
 	for ctx.Err() == nil {
-		left, free, err := n.registerWaiter(ctx, r.Key, r.Owner, r.Slots)
+		left, free, err := n.registerWaiter(ctx, r)
 		if err != nil || free {
 			return false, err
 		}

@@ -8,7 +8,7 @@ for slot, r in pairs(lease.rows) do
   if r.owner == ARGV[1] and r.state ~= 'R' and r.round <= tonumber(ARGV[3]) then
     if r.state ~= 'P' then count(KEYS[1], lease, '', KEYS[2], ARGV[2], 'not-started', now) end
     redis.call('HDEL', KEYS[1], 's' .. slot)
-    wake(KEYS[3], KEYS[4], 1)
+    wakeForSlot(lease, KEYS[3], KEYS[4])
   end
 end
 return {'ok'}

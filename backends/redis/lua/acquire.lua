@@ -42,6 +42,11 @@ if doneAt then
   return {'done', int(now), doneAt}
 end
 
+local same = running(lease, id, owner, now)
+if same then
+  refused('skipped', 'S' .. int(now) .. '\n' .. rowText(same))
+  return {'held', int(now), lease.flat}
+end
 local n, first = occupied(lease, now)
 local mine = want >= 0 and lease.rows[want]
 if n >= slots or (mine and taken(mine, now)) then

@@ -74,6 +74,15 @@ local function occupied(h, now)
   return n, first
 end
 
+-- The live lease of another owner that runs this run id, if there is one. The id is in the part that people see.
+local function running(h, id, owner, now)
+  if id == '' then return nil end
+  for _, r in pairs(h.rows) do
+    if r.owner ~= owner and live(r, now) and cjson.decode(r.who).run_id == id then return r end
+  end
+  return nil
+end
+
 -- Another token, above all that were handed out, also where the counter itself was evicted or lost in a failover.
 local function nextToken(h, now) return math.max(h.token + 1, now) end
 
@@ -84,4 +93,14 @@ local function wake(waiters, list, n)
   for _ = 1, n do redis.call('LPUSH', list, '1') end
   redis.call('LTRIM', list, 0, 31)
   redis.call('PEXPIRE', list, 5000)
+end
+
+-- Wakes for one slot that became free. Where run ids are about, whoever has waited longest may have to go on waiting for
+-- the run of its id, and others for the end of this one: all are woken then.
+local function wakeForSlot(h, waiters, list)
+  local n = 1
+  for _, r in pairs(h.rows) do
+    if string.find(r.who, '"run_id":', 1, true) then n = math.min(32, redis.call('ZCARD', waiters)) end
+  end
+  wake(waiters, list, n)
 end

@@ -22,5 +22,5 @@ if ARGV[4] ~= 'not-started' and now < r.hold then
 else
   redis.call('HDEL', KEYS[1], 's' .. slot)
 end
-wake(KEYS[5], KEYS[6], 1)
+wakeForSlot(lease, KEYS[5], KEYS[6])
 return {'ok'}

@@ -1,10 +1,12 @@
 -- KEYS lease runs index   ARGV owner token slot attempt ttl hold at slots who key keep age round
--- Quorum: writes a lease that the majority still has into a server that forgot it, unless somebody else is there.
+-- Quorum: writes a lease that the majority still has into a server that forgot it, unless somebody else is there, or
+-- runs its run id in another slot.
 local lease, err = load(KEYS[1])
 if err then return err end
 local now, slot, token = time(), tonumber(ARGV[3]), tonumber(ARGV[2])
 local old = lease.rows[slot]
 if old and old.owner ~= ARGV[1] and taken(old, now) then return {'held'} end
+if running(lease, cjson.decode(ARGV[9]).run_id or '', ARGV[1], now) then return {'held'} end
 local others = occupied(lease, now)
 if old and taken(old, now) then others = others - 1 end
 if others >= tonumber(ARGV[8]) then return {'held'} end

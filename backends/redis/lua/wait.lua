@@ -1,11 +1,15 @@
--- KEYS lease waiters wake   ARGV owner slots life
--- Registers a waiter and tells how long the key stays taken if nothing happens; 0: nobody knows.
+-- KEYS lease waiters wake done   ARGV owner slots life runid
+-- Registers a waiter and tells how long the key stays taken if nothing happens; 0: nobody knows. A run id that is done is
+-- not waited for.
 local lease, err = load(KEYS[1])
 if err then return err end
 local now, life = time(), tonumber(ARGV[3])
+if ARGV[4] ~= '' and redis.call('ZSCORE', KEYS[4], ARGV[4]) then return {'free', 0} end
 local n, first = occupied(lease, now)
-local left = 0
-if n >= tonumber(ARGV[2]) then
+local same, left = running(lease, ARGV[4], ARGV[1], now), 0
+if same then
+  left = same.expires - now
+elseif n >= tonumber(ARGV[2]) then
   left = freeAt(first, now) - now
 elseif not paused(lease, now) then
   return {'free', 0}

@@ -67,6 +67,41 @@ func TestQuorumRestartedEmpty(t *testing.T) {
 	}
 }
 
+// TestQuorumRestoresNoSecondRun: a server that forgot a run may have another of the same id in another slot by now. To
+// write the first one beside it would make two majorities out of three servers.
+func TestQuorumRestoresNoSecondRun(t *testing.T) {
+	q := testserver.StartQuorum(t, 3, testserver.RedisConfig{})
+	b := opened(t, q.URL(), backends.Options{})
+	named := func(id string) backends.Request {
+		r := request("k")
+		r.Slots, r.RunID = 3, id
+		return r
+	}
+	l := acquire(t, b, named("r1"))
+	q.Servers[2].RestartEmpty()
+	alone := opened(t, q.Servers[2].URL(), backends.Options{})
+	first := acquire(t, alone, named(""))
+	second := acquire(t, alone, named("r1"))
+	release(t, first)
+	if l.Grant().Slot != 0 || second.Grant().Slot != 1 {
+		t.Fatalf("slots %d and %d", l.Grant().Slot, second.Grant().Slot)
+	}
+	lease := b.(*quorum).c.names("k").lease
+	if err := l.Renew(context.Background(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if n := q.Servers[2].Must("HEXISTS", lease, "s0"); n != int64(0) {
+		t.Error("the server has both")
+	}
+	release(t, second)
+	if err := l.Renew(context.Background(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if n := q.Servers[2].Must("HEXISTS", lease, "s0"); n != int64(1) {
+		t.Error("the run was not written again once the other had ended")
+	}
+}
+
 // withoutRecord takes the last copy of a lost lease away, which would only make the next one wait for its TTL.
 func withoutRecord(q *testserver.Quorum, b backends.Backend, key string) backends.Request {
 	q.Servers[2].Must("HDEL", b.(*quorum).c.names(key).lease, "s0")

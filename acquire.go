@@ -24,7 +24,7 @@ func doAcquire(c *call) int {
 		c.ui.err("%v", err)
 		return c.cfg.exit(codeInternal)
 	}
-	r.req.Detached = true
+	r.req.Detached, r.req.Loose = true, true
 	g, sig, err := r.acquire()
 	defer r.close()
 	switch {
@@ -111,9 +111,14 @@ func (c *call) withLease(do func(context.Context, backends.Backend, backends.Lea
 		if err == nil {
 			err = do(ctx, b, l)
 		}
-		if errors.Is(err, backends.ErrLost) {
+		var held *backends.HeldError
+		switch {
+		case errors.Is(err, backends.ErrLost):
 			c.ui.err("token %d of %q holds no lease: it was released, broken or ran out; stop what relies on it", c.cfg.Token, c.cfg.Key)
 			return codeLost, nil
+		case errors.As(err, &held):
+			c.ui.err("token %d is not for lockrun %s: %v; lockrun unlock KEY --token %d breaks it, and stops the run", c.cfg.Token, c.cfg.Verb, held, held.Token)
+			return codeSkipped, nil
 		}
 		return codeOK, err
 	})

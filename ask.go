@@ -92,7 +92,7 @@ func (c *call) operator() string {
 func doUnlock(c *call) int {
 	key := c.cfg.Keys[0]
 	return c.withBackend(func(ctx context.Context, b backends.Backend) (int, error) {
-		broken, err := b.Break(ctx, key, c.cfg.Token, c.operator())
+		broken, err := b.Break(ctx, key, c.cfg.Token, "broken by "+c.operator())
 		if isNotHeld(err) {
 			c.ui.err("%s", notBroken(key, c.cfg.Token))
 			return codeNo, nil

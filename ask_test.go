@@ -94,7 +94,7 @@ func TestUnlock(t *testing.T) {
 	if got := invoke(t, open, []string{"USER=ann", "HOSTNAME=desk"}, "unlock", "-v", "k", "--token", "1"); token != 1 || got.code != 0 || got.out != "" || !strings.Contains(got.err, "unlocked: ") {
 		t.Errorf("%+v", got)
 	}
-	if got := invoke(t, open, nil, "history", "--json", "-n", "1"); !strings.Contains(got.out, `"outcome":"unlocked"`) || !strings.Contains(got.out, "ann@desk") {
+	if got := invoke(t, open, nil, "history", "--json", "-n", "1"); !strings.Contains(got.out, `"outcome":"unlocked","reason":"broken by ann@desk"`) {
 		t.Errorf("%+v", got)
 	}
 	if got := invoke(t, open, nil, "unlock", "k", "--force"); got.code != codeNo || got.err != "lockrun: nothing to unlock: \"k\" is not held\n" {
@@ -176,6 +176,29 @@ func TestShellVerbs(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got := invoke(t, open, nil, "acquire", "--key", "k", "--run-id", "r", "-v"); got.code != codeDone || !strings.Contains(got.err, "done: ") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The token that COMMAND is handed is a fencing token; freeing the key with it would let the next run overlap.
+func TestShellVerbsLeaveTheLeaseOfARunAlone(t *testing.T) {
+	store, open := inMemory()
+	l := taken(t, store, backends.Request{Key: "k", Holder: "web-1", RunID: "r1", TTL: time.Hour})
+	before := store.Dump("k")
+	for _, argv := range []string{"renew --ttl 300ms", "renew", "release", "release -q"} {
+		got := invoke(t, open, []string{"LOCKRUN_KEY=k", "LOCKRUN_TOKEN=1"}, strings.Fields(argv)...)
+		if got.code != codeSkipped || got.out != "" || strings.Count(got.err, "\n") != 1 || !strings.Contains(got.err, `"k" is held by web-1 since `) ||
+			!strings.Contains(got.err, "belongs to a running lockrun") || !strings.Contains(got.err, "lockrun unlock KEY --token 1 breaks it") {
+			t.Errorf("%s: %+v", argv, got)
+		}
+	}
+	if after := store.Dump("k"); after != before {
+		t.Errorf("the lease changed from %s to %s", before, after)
+	}
+	if err := l.Release(t.Context(), backends.End{Outcome: backends.Failed}); err != nil {
+		t.Error(err)
+	}
+	if got := invoke(t, open, nil, "release", "--key", "k", "--token", "1"); got.code != codeLost {
 		t.Errorf("%+v", got)
 	}
 }

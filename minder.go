@@ -183,7 +183,7 @@ func minderMain(std IO, open opener) int {
 		u.err("%v", err)
 		return codeInternal
 	}
-	m.r.req.Detached = true
+	m.r.req.Detached, m.r.req.Loose = true, true
 	m.rest = rest
 	return m.mind()
 }

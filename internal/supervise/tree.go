@@ -86,6 +86,7 @@ func Start(j Job, s *Signals, d *Deadline) (*Tree, error) {
 	t.protect(now)
 	if err := t.spawn(); err != nil {
 		t.dismissGuard()
+		t.Close()
 		runtime.UnlockOSThread()
 		t.catchTSTP(false)
 		t.tty.close()

@@ -112,7 +112,7 @@ var acquireCases = []testCase{
 var attachCases = []testCase{
 	{"a live lease is found by its token and can be renewed and released", func(s *suite) {
 		r := s.request("k")
-		r.Detached = true
+		r.Detached, r.Loose = true, true
 		g := s.acquire(s.a, r).Grant()
 		l, err := s.b.Attach(s.ctx, "k", g.Token)
 		s.ok("Attach", err)

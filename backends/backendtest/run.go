@@ -5,6 +5,7 @@ package backendtest
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,8 +67,8 @@ type testCase struct {
 
 var groups = []group{
 	{"Acquire", acquireCases}, {"Renew", renewCases}, {"Release", releaseCases}, {"Token", tokenCases},
-	{"Abandon", abandonCases}, {"Attach", attachCases}, {"MinimumHold", holdCases}, {"RunID", runIDCases},
-	{"Slots", slotCases}, {"Pause", pauseCases}, {"Break", breakCases}, {"Status", statusCases},
+	{"Abandon", abandonCases}, {"Attach", slices.Concat(attachCases, looseCases)}, {"MinimumHold", holdCases}, {"RunID", runIDCases},
+	{"SameRun", sameRunCases}, {"Slots", slotCases}, {"Pause", pauseCases}, {"Break", breakCases}, {"Status", statusCases},
 	{"History", historyCases}, {"Keep", keepCases}, {"Keys", keyCases}, {"Wait", waitCases},
 	{"Context", contextCases}, {"Concurrency", concurrencyCases}, {"Faults", faultCases},
 	{"Foreign", foreignCases}, {"Optional", optionalCases},

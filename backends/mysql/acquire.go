@@ -124,7 +124,7 @@ type answer struct {
 
 type answerLease struct {
 	slot, attempt, pid         int
-	owner, holder, host        string
+	owner, holder, host, run   string
 	token                      int64
 	acquired, expires, holding time.Time
 	released, takeover         bool
@@ -141,7 +141,7 @@ func readAnswer(sets sets) (*answer, error) {
 	}
 	for _, r := range sets[1].rows {
 		l := answerLease{slot: int(r.num(0)), owner: r.str(1), token: r.num(2), holder: r.str(3), host: r.str(4), pid: int(r.num(5)),
-			attempt: int(r.num(6)), released: r.num(10) != 0, takeover: r.num(11) != 0}
+			attempt: int(r.num(6)), released: r.num(10) != 0, takeover: r.num(11) != 0, run: r.str(12)}
 		if err := r.times(map[int]*time.Time{7: &l.acquired, 8: &l.expires, 9: &l.holding}); err != nil {
 			return nil, err
 		}
@@ -193,6 +193,9 @@ func (a *answer) refuse(r backends.Request) error {
 	n := 0
 	for i := range a.leases {
 		l := &a.leases[i]
+		if r.RunID != "" && l.run == r.RunID && l.live(a.now) {
+			return l.held(r.Key, backends.SameRun, l.expires, a.now)
+		}
 		until := l.until(a.now)
 		if until.IsZero() {
 			continue
@@ -203,20 +206,25 @@ func (a *answer) refuse(r backends.Request) error {
 	}
 	switch {
 	case n >= r.Slots:
-		return first.held(r.Key, a.now)
+		return first.inTheWay(r.Key, a.now)
 	case !a.pausedAt.IsZero() && (a.pauseUntil.IsZero() || a.now.Before(a.pauseUntil)):
 		return a.paused(r.Key)
 	}
 	return nil
 }
 
-func (l *answerLease) held(key string, now time.Time) error {
-	h := &backends.HeldError{Key: key, Holder: l.holder, Host: l.host, PID: l.pid, Token: l.token, Since: l.acquired,
-		Until: l.until(now), Left: l.until(now).Sub(now)}
+func (l *answerLease) inTheWay(key string, now time.Time) error {
+	reason := ""
 	if !l.live(now) {
-		h.Reason = backends.MinimumHold
+		reason = backends.MinimumHold
 	}
-	return h
+	return l.held(key, reason, l.until(now), now)
+}
+
+// held names the lease's holder.
+func (l *answerLease) held(key, reason string, until, now time.Time) error {
+	return &backends.HeldError{Key: key, Holder: l.holder, Host: l.host, PID: l.pid, Token: l.token, Since: l.acquired,
+		Until: until, Left: until.Sub(now), Reason: reason}
 }
 
 func (a *answer) paused(key string) error {

@@ -46,11 +46,13 @@ func (t tables) request(r backends.Request, keep backends.Keep, giveUp time.Time
 	f["pid"], f["run"], f["waited"], f["ttl"] = number(r.PID), text(r.RunID), micros(r.Waited), micros(ttl(r.TTL))
 	f["expire"], f["hold"], f["since"] = after(ttl(r.TTL)), after(r.HoldAtLeast), before(keep.DoneAge)
 	f["kind"], f["limit"] = kindRun, number(keep.Runs)
+	f["loose"], f["not_running"] = flag(r.Loose), ""
 	f["attempt"], f["start"], f["done"], f["not_done"] = "k.starts + 1", ", starts = starts + 1", "NULL", ""
 	if r.RunID != "" {
 		f["attempt"], f["start"] = f.fill(runAttempt), ""
 		f["done"] = f.fill(doneTime)
 		f["not_done"] = " AND " + f["done"] + " IS NULL"
+		f["not_running"] = f.fill(notRunning)
 	}
 	return f
 }
@@ -61,8 +63,11 @@ const (
 	makeKey = `INSERT INTO {keys} (job_name) VALUES ({key}) ON DUPLICATE KEY UPDATE job_name = {keys}.job_name`
 
 	decide = `SELECT COUNT(IF(l.instance_id = {owner} AND l.released = 0, 1, NULL)) = 0 AND COUNT(IF({taken}, 1, NULL)) < {slots}
-  AND COUNT(IF({paused}, 1, NULL)) = 0{not_done}, MAX(k.token)
+  AND COUNT(IF({paused}, 1, NULL)) = 0{not_running}{not_done}, MAX(k.token)
 INTO @lr_go, @lr_token FROM {keys} k LEFT JOIN {leases} l ON l.job_name = {key} WHERE k.job_name = {key} FOR UPDATE`
+
+	// Whatever slot it has: at most one run of an id succeeds.
+	notRunning = ` AND COUNT(IF(l.run_id = {run} AND {live}, 1, NULL)) = 0`
 
 	// A mark or a count that is too old is not known any more.
 	knownRun   = ` FROM {runs} r WHERE r.job_name = {key} AND r.run_id = {run} AND r.used_time > {since}`
@@ -82,9 +87,9 @@ INTO @lr_go, @lr_token FROM {keys} k LEFT JOIN {leases} l ON l.job_name = {key} 
 	// take does nothing once the sender has given up: a server that was frozen, or waited for a lock, would else grant a
 	// lease to nobody, after Abandon found none.
 	take = `{verb} INTO {leases} (job_name, slot, instance_id, token, holder, host, pid, run_id, attempt_count,
-  acquire_time, renew_time, expire_time, hold_time, waited_us, ttl_us, released, takeover)
+  acquire_time, renew_time, expire_time, hold_time, waited_us, ttl_us, released, takeover, loose)
 SELECT {key}, {slot}, {owner}, k.token + 1, {holder}, {host}, {pid}, {run}, {attempt},
-  {now}, {now}, {expire}, {hold}, {waited}, {ttl}, 0, {takeover}
+  {now}, {now}, {expire}, {hold}, {waited}, {ttl}, 0, {takeover}, {loose}
 FROM {keys} k WHERE k.job_name = {key} AND {now} < {give_up} AND {go}`
 
 	// granted looks for what take wrote. ROW_COUNT() would tell it cheaper, but not always: where the client had gone
@@ -97,7 +102,7 @@ FROM {keys} k WHERE k.job_name = {key} AND {now} < {give_up} AND {go}`
 	// look shows the decision, the leases, and what else may stand in the way where none was granted. It comes after COMMIT,
 	// so that a lease counts that is there, and not one that is said to be.
 	look = `SELECT @lr_go, {now}` + separator + `SELECT l.slot, l.instance_id, l.token, l.holder, l.host, l.pid, l.attempt_count, l.acquire_time, l.expire_time, l.hold_time,
-  l.released, l.takeover FROM {leases} l WHERE l.job_name = {key}` + separator +
+  l.released, l.takeover, l.run_id FROM {leases} l WHERE l.job_name = {key}` + separator +
 		`SELECT k.pause_by, k.pause_reason, k.pause_time, k.pause_until, {done} FROM {keys} k WHERE k.job_name = {key} AND NOT @lr_go`
 )
 

@@ -184,7 +184,7 @@ func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
 	})
 }
 
-// Attach finds a live lease by its token.
+// Attach finds a live lease by its token, and tells whose it is where it is not for everybody who knows that.
 func (b *backend) Attach(ctx context.Context, key string, token int64) (backends.Lease, error) {
 	if err := backends.CheckKey(key); err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (b *backend) Attach(ctx context.Context, key string, token int64) (backends
 	f := b.t.fields(key)
 	f["token"] = number(token)
 	find := f.fill(`SELECT l.slot, l.instance_id, l.attempt_count, l.acquire_time, l.ttl_us, l.takeover, l.run_id,
-  l.hold_time > l.acquire_time FROM {leases} l WHERE l.job_name = {key} AND l.token = {token} AND {live}`)
+  l.hold_time > l.acquire_time, l.loose, l.holder, l.host, l.pid, l.expire_time, l.hold_time, {now} FROM {leases} l WHERE l.job_name = {key} AND l.token = {token} AND {live}`)
 	found := &lease{b: b, key: key}
 	err := b.do(ctx, "attach", repeatable, func(ctx context.Context, c *conn) error {
 		sets, err := c.query(ctx, find)
@@ -204,9 +204,16 @@ func (b *backend) Attach(ctx context.Context, key string, token int64) (backends
 			return backends.ErrLost
 		}
 		own := answerLease{slot: int(r.num(0)), token: token, attempt: int(r.num(2)), takeover: r.num(5) != 0}
-		own.acquired, err = r.time(3)
+		var at time.Time
+		if err = r.times(map[int]*time.Time{3: &own.acquired, 12: &own.expires, 13: &own.holding, 14: &at}); err != nil {
+			return err
+		}
+		if r.num(8) == 0 {
+			own.holder, own.host, own.pid = r.str(9), r.str(10), int(r.num(11))
+			return own.held(key, backends.NotLoose, own.until(at), at)
+		}
 		found.owner, found.run, found.hold, found.grant = r.str(1), r.str(6), r.num(7) != 0, *own.grant(duration(r.num(4)))
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err

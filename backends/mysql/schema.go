@@ -54,6 +54,7 @@ var ddl = []string{
   ttl_us BIGINT NOT NULL,
   released TINYINT NOT NULL,
   takeover TINYINT NOT NULL,
+  loose TINYINT NOT NULL DEFAULT 0,
   PRIMARY KEY (job_name, slot)
 ) ENGINE=InnoDB`,
 	`CREATE TABLE IF NOT EXISTS {keys} (
@@ -169,6 +170,7 @@ var shape = []struct{ table, column, kind string }{
 	{"l", "expire_time", "DATETIME"}, {"l", "hold_time", "DATETIME"}, {"l", "acquire_time", "DATETIME"},
 	{"k", "pause_until", "DATETIME"}, {"r", "done_time", "DATETIME"}, {"h", "end_time", "DATETIME"},
 	{"l", "token", "BIGINT"}, {"k", "token", "BIGINT"}, {"h", "token", "BIGINT"}, {"l", "slot", "INT"}, {"l", "released", "TINYINT"},
+	{"l", "loose", "TINYINT"}, {"l", "run_id", "VARBINARY"},
 }
 
 // shapeQuery asks for the columns' types without reading a row: the answer's head has them.

@@ -30,6 +30,13 @@ func words(s string, limit int) string {
 
 func number[T ~int | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
 
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
 func optional[T ~int | ~int64](n *T) string {
 	if n == nil {
 		return "NULL"

@@ -144,7 +144,8 @@ func TestOneWinsOnGalera(t *testing.T) {
 	url := func(i int) string { return addParam(g.Nodes[i%3].URL(), "table="+s.table) }
 	for _, n := range g.Nodes[1:] {
 		eventually(t, "the tables are on each node", func() bool {
-			return n.Query("SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_NAME = ?", s.table+"_schema") == "1"
+			return n.Query("SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_NAME = ?", s.table+"_schema") == "1" &&
+				n.Query("SELECT COUNT(*) FROM "+s.table+"_schema") == "1" // its row comes after it
 		})
 	}
 	hosts := newHosts(t, 30, url)

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -26,6 +25,7 @@ type backend struct {
 	frozen bool          // c reads the file as if it never changed
 	pin    *os.File      // of that file, see pins
 	watch  watcher
+	meets  *hindrance // of the operation whose turn it is
 	closed bool
 
 	index *index // what Wait looks at; used in a turn
@@ -73,14 +73,18 @@ func do[T any](ctx context.Context, b *backend, op string, a access, f func(c *c
 		ctx, cancel = context.WithTimeout(ctx, b.o.Timeout)
 		defer cancel()
 	}
+	h := &hindrance{}
+	h.is(waitsForTurn)
 	select {
 	case b.turn <- struct{}{}:
 	case <-ctx.Done():
-		return none, b.explain(op, ctx.Err())
+		return none, b.explain(op, b.gaveUp(ctx.Err(), h))
 	}
+	h.is(waitsForDisk)
 	done := make(chan answer, 1)
 	go func() {
-		defer func() { <-b.turn }()
+		defer func() { b.meets = nil; <-b.turn }()
+		b.meets = h
 		v, err := attempt(ctx, b, a, f)
 		done <- answer{v, err}
 	}()
@@ -88,7 +92,7 @@ func do[T any](ctx context.Context, b *backend, op string, a access, f func(c *c
 	case r := <-done:
 		return r.v, b.explain(op, r.err)
 	case <-ctx.Done():
-		return none, b.explain(op, ctx.Err())
+		return none, b.explain(op, b.gaveUp(ctx.Err(), h))
 	}
 }
 
@@ -102,7 +106,7 @@ func attempt[T any](ctx context.Context, b *backend, a access, f func(c *conn) (
 	for n := 0; ; n++ {
 		err := ctx.Err()
 		if err != nil {
-			return none, err
+			return none, b.gaveUp(err, b.meets)
 		}
 		var v T
 		if err = b.connect(ctx, a); err == nil {
@@ -117,8 +121,14 @@ func attempt[T any](ctx context.Context, b *backend, a access, f func(c *conn) (
 		if !passing(err) && !(settling(err) && time.Since(began) < settle) {
 			return none, err
 		}
-		if e := backOff(ctx, n); e != nil {
-			return none, errors.Join(e, err)
+		if passing(err) {
+			b.meets.is(waitsForLock)
+		}
+		switch e := backOff(ctx, n); {
+		case e != nil && passing(err):
+			return none, b.gaveUp(e, b.meets)
+		case e != nil:
+			return none, err
 		}
 	}
 }
@@ -197,7 +207,7 @@ func within[T any](c *conn, begin string, f func() (T, error)) (T, error) {
 // Now is the host's wall clock. It needs no database.
 func (b *backend) Now(ctx context.Context) (time.Time, error) {
 	if err := ctx.Err(); err != nil {
-		return time.Time{}, b.explain("read the clock", err)
+		return time.Time{}, b.explain("read the clock", b.gaveUp(err, &hindrance{}))
 	}
 	return b.now().wall.Truncate(time.Microsecond), nil
 }

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -38,7 +37,10 @@ func (b *backend) explain(op string, err error) error {
 
 // remedy says what to do about err, and whether asking again is useless before that is done.
 func (b *backend) remedy(err error) (string, bool) {
+	var l *late
 	switch {
+	case errors.As(err, &l):
+		return l.remedy, false
 	case errors.Is(err, errReading), errors.Is(err, errClosed):
 		return "open it anew", true
 	case errors.Is(err, errNotOurs):
@@ -53,8 +55,6 @@ func (b *backend) remedy(err error) (string, bool) {
 		return "create the folder with the mode that its users need, like: install -d -m 2770 -g GROUP " + filepath.Dir(b.path), true
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return b.spaceRemedy(), false
-	case errors.Is(err, context.DeadlineExceeded) && passing(err):
-		return "another program keeps the database locked; find it with: fuser -v " + b.path, false
 	}
 	switch primary(err) {
 	case codeFull:

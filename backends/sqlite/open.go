@@ -64,7 +64,7 @@ func (b *backend) dialChecked(ctx context.Context) error {
 	// One state of the file, not one a question: another process may be furnishing it.
 	found, err := within(c, "BEGIN", func() (condition, error) { return inspect(c) })
 	if err == nil && found != ready && !b.o.ReadOnly {
-		err = b.underLock(ctx, func() error { return furnish(ctx, c) })
+		err = b.underLock(ctx, func() error { return b.furnish(ctx, c) })
 	}
 	if err != nil || b.o.ReadOnly && found == empty {
 		c.close() // an empty file reads as an empty store
@@ -157,7 +157,7 @@ func inspect(c *conn) (condition, error) {
 
 // furnish switches an empty database to WAL and creates the schema. All who do it at once take turns (underLock), yet
 // another program may have the file open: the switch fails as long as anybody reads.
-func furnish(ctx context.Context, c *conn) error {
+func (b *backend) furnish(ctx context.Context, c *conn) error {
 	for n := 0; ; n++ {
 		mode, err := c.one("PRAGMA journal_mode=WAL")
 		if err == nil && mode == "wal" {
@@ -166,8 +166,9 @@ func furnish(ctx context.Context, c *conn) error {
 		if err != nil && !passing(err) {
 			return err
 		}
+		b.meets.is(waitsForLock)
 		if err := backOff(ctx, n); err != nil {
-			return fmt.Errorf("switching the journal to WAL: %w", err)
+			return b.gaveUp(err, b.meets)
 		}
 	}
 	_, err := within(c, "BEGIN IMMEDIATE", func() (struct{}, error) {
@@ -304,8 +305,9 @@ func (b *backend) underLock(ctx context.Context, f func() error) error {
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("locking %s: %w", b.livePath(), err)
 		}
+		b.meets.is(waitsForCreator)
 		if err := backOff(ctx, n); err != nil {
-			return fmt.Errorf("another process has been creating the database for too long: %w", err)
+			return b.gaveUp(err, b.meets)
 		}
 	}
 }

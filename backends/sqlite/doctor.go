@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,17 +29,17 @@ func (b *backend) InitPlan() string {
 
 // Doctor examines the database without changing it.
 func (b *backend) Doctor(ctx context.Context) []backends.Check {
-	checks := []backends.Check{b.checkOwner(), b.checkDisk(), b.checkSpace(), b.checkLocks()}
-	_, err := do(ctx, b, "doctor", reading, func(c *conn) (struct{}, error) {
-		if c != nil {
-			checks = append(checks, b.checkSchema(c), b.checkWAL(c), b.checkIntegrity(c))
+	checks := []backends.Check{b.checkAccess(), b.checkDisk(), b.checkSpace(), b.checkLocks()}
+	found, err := do(ctx, b, "doctor", reading, func(c *conn) ([]backends.Check, error) {
+		if c == nil {
+			return nil, nil
 		}
-		return struct{}{}, nil
+		return []backends.Check{b.checkWriteLock(ctx), b.checkSchema(c), b.checkWAL(c), b.checkIntegrity(c)}, nil
 	})
 	if err != nil {
-		return []backends.Check{b.checkOwner(), b.checkDisk(), b.checkSpace(), b.checkLocks(), b.bad("database", err.Error(), "")}
+		return append(checks, b.badBy("database", err))
 	}
-	return checks
+	return append(checks, found...)
 }
 
 func (b *backend) good(name, cause string) backends.Check {
@@ -49,19 +50,90 @@ func (b *backend) bad(name, cause, remedy string) backends.Check {
 	return backends.Check{Backend: b.Name(), Check: name, Cause: cause, Remedy: remedy}
 }
 
-func (b *backend) checkOwner() backends.Check {
-	if _, err := os.Stat(b.path); errors.Is(err, fs.ErrNotExist) {
-		return b.good("path", "the database does not exist yet; the first run creates it")
+// badBy is a check that err failed.
+func (b *backend) badBy(name string, err error) backends.Check {
+	var e *backends.Error
+	if errors.As(b.explain("doctor", err), &e) {
+		return b.bad(name, e.Err.Error(), e.Remedy)
 	}
-	if what, remedy := b.denial(); what != "" {
+	return b.bad(name, err.Error(), "")
+}
+
+// checkAccess asks whether this user could run something, which takes the right to write to each of the files, and to
+// the folder of those that are not there.
+func (b *backend) checkAccess() backends.Check {
+	_, err := os.Stat(filepath.Dir(b.path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return b.checkNoFolder()
+	}
+	if what, remedy := b.denial(true); what != "" {
 		return b.bad("path", what, remedy)
 	}
-	c := b.good("path", describe(b.path))
 	var st unix.Stat_t
-	if unix.Stat(b.path, &st) == nil && st.Mode&0o002 != 0 {
+	if err := unix.Stat(b.path, &st); errors.Is(err, fs.ErrNotExist) {
+		return b.good("path", "the database does not exist yet; the first run creates it")
+	}
+	c := b.good("path", describe(b.path))
+	if st.Mode&0o002 != 0 {
 		c.Remedy = "everybody may write to it, and so end any lease: chmod o-w"
 	}
 	return c
+}
+
+// checkNoFolder is about a folder that the first run creates, or that nobody creates.
+func (b *backend) checkNoFolder() backends.Check {
+	dir := filepath.Dir(b.path)
+	if path, err := DefaultPath(os.Getenv, os.Geteuid()); err != nil || path != b.path {
+		remedy, _ := b.remedy(fs.ErrNotExist)
+		return b.bad("path", "the folder "+dir+" does not exist", remedy)
+	}
+	above := filepath.Dir(dir)
+	for !exists(above) {
+		above = filepath.Dir(above)
+	}
+	if unix.Access(above, unix.W_OK|unix.X_OK) != nil {
+		return b.bad("path", dir+" does not exist, and cannot be created in "+describe(above), "let this user create it, or name another file")
+	}
+	return b.good("path", "neither the folder nor the database exists yet; the first run creates them")
+}
+
+// lockPatience is how long the doctor waits for the write lock, which a healthy store has free most of the time.
+const lockPatience = time.Second
+
+var errLookOnly = errors.New("nothing was to be changed")
+
+// checkWriteLock takes the write lock and gives it back.
+func (b *backend) checkWriteLock(ctx context.Context) backends.Check {
+	const name = "write lock"
+	if b.frozen || unix.Access(b.path, unix.W_OK) != nil {
+		return b.bad(name, "this user may not write to the database", "see the check of the path")
+	}
+	patience := lockPatience
+	if end, bounded := ctx.Deadline(); bounded {
+		patience = min(patience, time.Until(end)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	// The connection that reads stays open meanwhile, so that this one is not the last to be closed, which would write.
+	c, err := dial(b.d, b.path, "mode=rw")
+	if err != nil {
+		return b.badBy(name, err)
+	}
+	defer c.close()
+	h := &hindrance{}
+	for n := 0; ; n++ {
+		_, err = within(c, "BEGIN IMMEDIATE", func() (struct{}, error) { return struct{}{}, errLookOnly })
+		if err == errLookOnly {
+			return b.good(name, "it can be taken")
+		}
+		if !passing(err) {
+			return b.badBy(name, err)
+		}
+		h.is(waitsForLock)
+		if err := backOff(ctx, n); err != nil {
+			return b.badBy(name, b.gaveUp(err, h))
+		}
+	}
 }
 
 func (b *backend) checkDisk() backends.Check {

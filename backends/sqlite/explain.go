@@ -28,7 +28,7 @@ func (b *backend) explain(op string, err error) error {
 	e := &backends.Error{Op: op, Backend: b.Name(), Err: err}
 	e.Remedy, e.Permanent = b.remedy(err)
 	if denied(err) {
-		if what, remedy := b.denial(); what != "" {
+		if what, remedy := b.denial(!b.o.ReadOnly); what != "" {
 			e.Err, e.Remedy, e.Permanent = fmt.Errorf("%w: %s", err, what), remedy, true
 		}
 	}
@@ -88,9 +88,9 @@ func denied(err error) bool {
 
 // denial finds the file that stands in the way: SQLite only says that it could not open, or not write, without saying
 // which of three files.
-func (b *backend) denial() (what, remedy string) {
+func (b *backend) denial(writing bool) (what, remedy string) {
 	dir := filepath.Dir(b.path)
-	if !b.o.ReadOnly && errors.Is(unix.Access(dir, unix.W_OK), unix.EROFS) {
+	if writing && errors.Is(unix.Access(dir, unix.W_OK), unix.EROFS) {
 		return dir + " is on a file system that is mounted read-only", "mount it for writing, or name another file"
 	}
 	if unix.Access(dir, unix.X_OK) != nil {
@@ -98,7 +98,7 @@ func (b *backend) denial() (what, remedy string) {
 	}
 	for _, path := range []string{b.path, b.path + "-wal", b.path + "-shm", b.livePath()} {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			if path == b.livePath() && b.o.ReadOnly {
+			if path == b.livePath() && !writing {
 				continue
 			}
 			if unix.Access(dir, unix.W_OK) != nil {
@@ -108,7 +108,7 @@ func (b *backend) denial() (what, remedy string) {
 			continue
 		}
 		need := uint32(unix.R_OK | unix.W_OK)
-		if b.o.ReadOnly || path == b.livePath() {
+		if !writing || path == b.livePath() {
 			need = unix.R_OK
 		}
 		if unix.Access(path, need) != nil {

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 var helpers = map[string]func(driver, path, key string, args []string) error{
-	"once": helpOnce, "hold": helpHold, "ask": helpAsk, "count": helpCount, "status": helpStatus,
+	"once": helpOnce, "hold": helpHold, "ask": helpAsk, "count": helpCount, "status": helpStatus, "doctor": helpDoctor,
 }
 
 func helperOpen(driver, path string, o backends.Options) (backends.Backend, error) {

@@ -77,6 +77,6 @@ type State struct {
 	ExpiresIn  *time.Duration
 	RunID      string
 	Attempt    int
-	Reason     string // minimum hold, or the pause
+	Reason     string // minimum hold, or the pause, or both: see AlsoPaused
 	Waiters    *int
 }

@@ -50,6 +50,16 @@ func (e *HeldError) why() string {
 	return s
 }
 
+// AlsoPaused adds to the state of a lease that its key is paused, with p's words in front of other reasons. The state stays
+// held, and the next run will not start: somebody who looks only at the lease would expect it to.
+func (s *State) AlsoPaused(p *HeldError) {
+	why := p.why()
+	if s.Reason != "" {
+		why += "; " + s.Reason
+	}
+	s.Reason = why
+}
+
 func clip(s string) string {
 	if len(s) > MaxReason {
 		s = s[:MaxReason]

@@ -63,3 +63,11 @@ func TestErrorsAreOneLineWithCauseAndRemedy(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestAlsoPaused(t *testing.T) {
+	s := State{State: Held, Reason: MinimumHold}
+	s.AlsoPaused(&HeldError{Holder: "ops", Paused: true, Until: at, Reason: "moving"})
+	if want := "paused by ops until 2026-11-30T11:02:03Z: moving; minimum hold"; s.Reason != want {
+		t.Errorf("%q, want %q", s.Reason, want)
+	}
+}

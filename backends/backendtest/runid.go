@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -112,7 +113,13 @@ var pauseCases = []testCase{
 		l := s.acquire(s.a, s.request("k"))
 		s.ok("Pause", s.b.Pause(s.ctx, "k", backends.Pause{By: "ops"}))
 		s.ok("Renew", l.Renew(s.ctx, s.ttl))
-		s.wantState("k", backends.Held)
+		if st := s.wantState("k", backends.Held); st.Reason != "paused by ops until resumed" || st.Holder != "alpha" {
+			s.Errorf("state %+v", st)
+		}
+		s.ok("Pause", s.b.Pause(s.ctx, "k", backends.Pause{By: "ops", Reason: "deploy", For: time.Hour}))
+		if st := s.wantState("k", backends.Held); !strings.HasPrefix(st.Reason, "paused by ops until 2") || !strings.HasSuffix(st.Reason, "Z: deploy") {
+			s.Errorf("state %+v", st)
+		}
 		s.refused(s.b, s.rival("k"))
 		s.release(l, backends.Succeeded)
 		s.wantState("k", backends.Paused)

@@ -73,13 +73,17 @@ func (e *entry) refusal(r backends.Request, now time.Time) *backends.HeldError {
 		return l.held(reason, l.until(now), now)
 	}
 	if e.paused(now) {
-		h := &backends.HeldError{Key: r.Key, Holder: e.pause.By, Since: e.pause.at, Until: e.pause.until, Paused: true, Reason: e.pause.Reason}
-		if !h.Until.IsZero() {
-			h.Left = h.Until.Sub(now)
-		}
-		return h
+		return e.pausedError(r.Key, now)
 	}
 	return nil
+}
+
+func (e *entry) pausedError(key string, now time.Time) *backends.HeldError {
+	h := &backends.HeldError{Key: key, Holder: e.pause.By, Since: e.pause.at, Until: e.pause.until, Paused: true, Reason: e.pause.Reason}
+	if !h.Until.IsZero() {
+		h.Left = h.Until.Sub(now)
+	}
+	return h
 }
 
 // held names the lease's holder.

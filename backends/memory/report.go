@@ -34,6 +34,9 @@ func (e *entry) states(key string, now time.Time) []backends.State {
 		if l := e.slots[slot]; l.taken(now) {
 			s := l.state(now)
 			s.Waiters = &waiters
+			if e.paused(now) {
+				s.AlsoPaused(e.pausedError(key, now))
+			}
 			all = append(all, s)
 		}
 	}

@@ -101,19 +101,30 @@ func readStates(sets sets) ([]backends.State, error) {
 
 func freeState(r row, now time.Time) (backends.State, error) {
 	s := backends.State{Key: r.str(1), State: backends.Free, Token: r.num(2)}
-	var at, until time.Time
-	if err := r.times(map[int]*time.Time{5: &at, 6: &until}); err != nil {
+	p, err := pauseOf(r, now)
+	if err != nil || p == nil {
 		return s, err
 	}
-	if at.IsZero() || !until.IsZero() && !now.Before(until) {
-		return s, nil
-	}
-	s.State, s.Holder, s.Reason, s.AcquiredAt = backends.Paused, r.str(3), r.str(4), &at
-	if !until.IsZero() {
-		left := until.Sub(now)
-		s.ExpiresAt, s.ExpiresIn = &until, &left
+	s.State, s.Holder, s.Reason, s.AcquiredAt = backends.Paused, p.Holder, p.Reason, &p.Since
+	if !p.Until.IsZero() {
+		s.ExpiresAt, s.ExpiresIn = &p.Until, &p.Left
 	}
 	return s, nil
+}
+
+// pauseOf is the pause that the row's key is under, nil for none.
+func pauseOf(r row, now time.Time) (*backends.HeldError, error) {
+	p := &backends.HeldError{Key: r.str(1), Holder: r.str(3), Reason: r.str(4), Paused: true}
+	if err := r.times(map[int]*time.Time{5: &p.Since, 6: &p.Until}); err != nil {
+		return nil, err
+	}
+	if p.Since.IsZero() || !p.Until.IsZero() && !now.Before(p.Until) {
+		return nil, nil
+	}
+	if !p.Until.IsZero() {
+		p.Left = p.Until.Sub(now)
+	}
+	return p, nil
 }
 
 func heldState(r row, now time.Time) (backends.State, error) {
@@ -131,7 +142,11 @@ func heldState(r row, now time.Time) (backends.State, error) {
 	if !l.live(now) {
 		s.Reason = backends.MinimumHold
 	}
-	return s, nil
+	p, err := pauseOf(r, now)
+	if p != nil {
+		s.AlsoPaused(p)
+	}
+	return s, err
 }
 
 // History reads the records and the leases that ran out and that nobody took since, so that a crash shows without

@@ -29,7 +29,11 @@ func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State,
 // states is one State for each taken slot, or one for a key that is free or paused.
 func (d dump) states() (all []backends.State) {
 	for _, l := range d.taken() {
-		all = append(all, d.state(l))
+		s := d.state(l)
+		if d.paused() {
+			s.AlsoPaused(&backends.HeldError{Holder: d.pause.who.Holder, Until: d.pause.until, Paused: true, Reason: d.pause.who.Reason})
+		}
+		all = append(all, s)
 	}
 	if all != nil {
 		return all

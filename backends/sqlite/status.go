@@ -61,6 +61,9 @@ func (b *backend) states(k *keyRow, rows []lease, now instant) []backends.State 
 		if valid || rows[i].holding(now) {
 			s := rows[i].state(now, valid)
 			s.Waiters = waiters
+			if k.paused(now) {
+				s.AlsoPaused(k.pausedError(now))
+			}
 			all = append(all, s)
 		}
 	}

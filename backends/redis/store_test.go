@@ -44,7 +44,7 @@ func newStore(t testing.TB, url string) *store {
 }
 
 func (s *store) suite() *backendtest.Store {
-	return &backendtest.Store{Open: s.open, Expire: s.expire, Remove: s.remove, Dump: s.dump}
+	return &backendtest.Store{Open: s.open, Expire: s.expire, Remove: s.remove, Dump: s.dump, Foreign: s.foreign}
 }
 
 func (s *store) open(o backends.Options) backends.Backend {
@@ -116,6 +116,21 @@ func (s *store) remove(key string) {
 		}
 		return err
 	})
+}
+
+// foreign puts another program's list where the leases of key would be, on each server.
+func (s *store) foreign(key string) func() string {
+	lease := s.c.names(key).lease
+	s.each(key, func(ctx context.Context, c *goredis.Client) error { return c.RPush(ctx, lease, "not ours").Err() })
+	return func() string {
+		var all []string
+		s.each(key, func(ctx context.Context, c *goredis.Client) error {
+			text, err := c.Dump(ctx, lease).Result()
+			all = append(all, text)
+			return err
+		})
+		return fmt.Sprintf("%q", all)
+	}
 }
 
 func (s *store) dump(key string) string {

@@ -36,19 +36,29 @@ func (s *store) lockedBy(statements ...string) {
 	}
 }
 
-// tooLate wants an answer that is not known, in one line with cause and remedy, after a bound that is short.
+// tooLate wants an answer that is not known, in one line with cause and remedy, after a bound that is short. On a busy
+// machine it can be over before the operation has met what is in its way; then it gets more time.
 func (s *store) tooLate(op, cause string, ask func(ctx context.Context) error) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 100*time.Millisecond)
-	defer cancel()
-	err := ask(ctx)
+	var err error
+	for bound := 50 * time.Millisecond; bound < patience; bound *= 4 {
+		ctx, cancel := context.WithTimeout(s.t.Context(), bound)
+		err = ask(ctx)
+		cancel()
+		if err == nil || strings.Contains(err.Error(), cause) {
+			break
+		}
+	}
 	var e *backends.Error
-	switch {
-	case !errors.As(err, &e) || !errors.Is(err, context.DeadlineExceeded) || e.Permanent:
+	if !errors.As(err, &e) || !errors.Is(err, context.DeadlineExceeded) || e.Permanent {
 		s.t.Errorf("%s: %#v, %v", op, err, err)
-	case e.Op != op || !strings.HasPrefix(e.Err.Error(), cause+" ") || !strings.HasSuffix(e.Err.Error(), "ms"):
+		return
+	}
+	waited, ok := strings.CutPrefix(e.Err.Error(), cause+" ")
+	if _, bad := time.ParseDuration(waited); e.Op != op || !ok || bad != nil {
 		s.t.Errorf("%s: %v", op, err)
-	case strings.Contains(err.Error(), "context") || !strings.Contains(e.Remedy, "fuser -v "+s.path):
+	}
+	if strings.Contains(err.Error(), "context") || !strings.Contains(e.Remedy, "fuser -v "+s.path) {
 		s.t.Errorf("%s does not help: %v", op, err)
 	}
 }

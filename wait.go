@@ -86,15 +86,19 @@ func (a *acquirer) pause(patience context.Context, start, d time.Duration) {
 //	anything else                 not known: ask again
 func (a *acquirer) ask(ctx, patience context.Context) (granted, error) {
 	giveUp := a.now() + a.timeout
+	var why error // the last try is often cut short, and an earlier one says more than that it was
 	for back := (backoff{first: 20 * time.Millisecond, most: 500 * time.Millisecond}); ; {
 		g, err := a.once(ctx, giveUp-a.now())
 		if err == nil || codeOf(err) != codeUnavailable {
 			return g, err
 		}
+		if why == nil || !errors.Is(err, context.DeadlineExceeded) {
+			why = err
+		}
 		d := back.next()
 		if backends.IsPermanent(err) || a.now()+d >= giveUp || !sleep(patience, d) {
 			a.abandon()
-			return granted{}, err
+			return granted{}, why
 		}
 	}
 }

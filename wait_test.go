@@ -126,6 +126,23 @@ func TestSilentStoreIsGivenUpInTimeHoweverLongTheWait(t *testing.T) {
 	}
 }
 
+func TestReasonSurvivesATryThatIsCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := errors.New("connection refused")
+		b := &noisy{Backend: memory.New(nil, backends.Keep{}).Open(), before: func(ctx context.Context, n int) error {
+			if n < 3 {
+				return refused
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		a := askFor(b, time.Minute, 0)
+		if _, err := a.acquire(t.Context(), t.Context()); !errors.Is(err, refused) || codeOf(err) != codeUnavailable {
+			t.Errorf("answered %v, want the reason that was known", err)
+		}
+	})
+}
+
 func TestPermanentErrorIsNotAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &noisy{Backend: memory.New(nil, backends.Keep{}).Open(), before: func(context.Context, int) error {

@@ -195,6 +195,7 @@ func TestCtrlZAndBackground(t *testing.T) {
 	pidfile := filepath.Join(s.dir, "pid")
 	s.send(s.lockrun(`echo $$ >` + pidfile + `; while [ ! -e ` + pidfile + `.end ]; do sleep 0.02; done; echo fin"ished"`))
 	pid := awaitPID(t, pidfile)
+	eventually(t, "COMMAND has the terminal", func() bool { return hasTerminal(pid) }) // without C it comes a moment later
 	s.key(ctrlZ)
 	s.await("Stopped")
 	s.send("bg")
@@ -280,6 +281,7 @@ func TestStoppedJobMeetsItsDeadline(t *testing.T) {
 	write(t, s.dir+"/job", `echo $$ >`+pidfile+`; sleep 99; sleep 99`, 0o700)
 	s.send(s.wrap(plan{Argv: []string{"sh", s.dir + "/job"}, Report: rep, Term: 1500 * time.Millisecond, Kill: 2 * time.Second}))
 	pid := awaitPID(t, pidfile)
+	eventually(t, "COMMAND has the terminal", func() bool { return hasTerminal(pid) }) // without C it comes a moment later
 	s.key(ctrlZ)
 	s.await("Stopped")
 	eventually(t, "the guard has killed it", func() bool { return !alive(pid) })

@@ -147,9 +147,10 @@ func (t *Tree) Wait() Result {
 		t.receive(sig, boottime.Now())
 	}
 	for {
+		t.reap(boottime.Now())
+		// The clock comes before everything else: after a late wake-up nothing may keep the kill waiting. It is read after
+		// the reaping, in which lockrun may have been stopped together with its job for any time.
 		now := boottime.Now()
-		t.reap(now)
-		// The clock comes before everything else: after a late wake-up nothing may keep the kill waiting.
 		t.judge(now)
 		if t.over(now) {
 			return t.finish()
@@ -167,8 +168,8 @@ func (t *Tree) listen() {
 	if len(got) == 0 {
 		return
 	}
+	t.reap(boottime.Now())
 	now := boottime.Now()
-	t.reap(now)
 	t.judge(now)
 	for _, b := range got {
 		if b != 0 {

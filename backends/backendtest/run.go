@@ -36,9 +36,6 @@ type Store struct {
 
 	// Rounds scales the tests that repeat; 0: 1.
 	Rounds int
-
-	// Skip names tests, like "Slots", that this store cannot pass, each with the reason. They show as skipped.
-	Skip map[string]string
 }
 
 // patience bounds what is waited for by looking again and again. It is only ever waited in full by a test that fails.
@@ -49,7 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) *Store) {
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.cases {
-				t.Run(c.name, func(t *testing.T) { c.run(newSuite(t, open, g.name, c.name)) })
+				t.Run(c.name, func(t *testing.T) { c.run(newSuite(t, open)) })
 			}
 		})
 	}
@@ -83,16 +80,11 @@ type suite struct {
 	ttl   time.Duration
 }
 
-func newSuite(t *testing.T, open func(t *testing.T) *Store, group, name string) *suite {
+func newSuite(t *testing.T, open func(t *testing.T) *Store) *suite {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	st := open(t)
-	for _, n := range []string{group, group + "/" + name} {
-		if why := st.Skip[n]; why != "" {
-			t.Skip(why)
-		}
-	}
 	s := &suite{T: t, ctx: ctx, store: st, ttl: st.TTL}
 	if s.ttl == 0 {
 		s.ttl = time.Minute

@@ -70,11 +70,11 @@ vulncheck: # needs the vulnerability database; says so and goes on where it cann
 	@scripts/vulncheck '$(subst $(space),$(comma),$(TAGS))'
 
 race:
-	$(GO) test -race -count=1 -tags '$(TAGS)' $(TESTFLAGS) ./...
+	GO='$(GO)' scripts/go-test -race -count=1 -tags '$(TAGS)' $(TESTFLAGS) ./...
 
 purego: # the build without a C compiler: its SQLite driver, its way of starting children, and a smoke test of the whole
-	CGO_ENABLED=0 $(GO) test -count=1 -short -tags '$(TAGS)' $(TESTFLAGS) ./backends/sqlite ./internal/supervise
-	CGO_ENABLED=0 $(GO) test -count=1 -tags '$(TAGS)' $(TESTFLAGS) -run 'TestScripts/(smoke|kill9|exitcodes)$$' ./testscripts
+	CGO_ENABLED=0 GO='$(GO)' scripts/go-test -count=1 -short -tags '$(TAGS)' $(TESTFLAGS) ./backends/sqlite ./internal/supervise
+	CGO_ENABLED=0 GO='$(GO)' scripts/go-test -count=1 -tags '$(TAGS)' $(TESTFLAGS) -run 'TestScripts/(smoke|kill9|exitcodes)$$' ./testscripts
 
 cross: # other systems compile; Windows is refused by name
 	@scripts/cross-compile '$(TAGS)'

@@ -279,7 +279,9 @@ func TestStoppedJobMeetsItsDeadline(t *testing.T) {
 	s := newSession(t)
 	pidfile, rep := filepath.Join(s.dir, "pid"), filepath.Join(s.dir, "report")
 	write(t, s.dir+"/job", `echo $$ >`+pidfile+`; sleep 99; sleep 99`, 0o700)
-	s.send(s.wrap(plan{Argv: []string{"sh", s.dir + "/job"}, Report: rep, Term: 1500 * time.Millisecond, Kill: 2 * time.Second}))
+	// The deadline has to be far enough for Ctrl-Z to come before it on a busy machine: a job that TERM has ended is not
+	// stopped.
+	s.send(s.wrap(plan{Argv: []string{"sh", s.dir + "/job"}, Report: rep, Term: 6 * time.Second, Kill: 7 * time.Second}))
 	pid := awaitPID(t, pidfile)
 	eventually(t, "COMMAND has the terminal", func() bool { return hasTerminal(pid) }) // without C it comes a moment later
 	s.key(ctrlZ)

@@ -167,8 +167,23 @@ type Pause struct {
 
 // Query selects run records.
 type Query struct {
-	Key   string // "" for all keys
-	Limit int    // at most this many; 0: no limit
+	Key      string    // "" for all keys
+	Since    time.Time // only what ended at this moment of the store's clock or later; zero: everything
+	Outcomes []Outcome // only these; nil: all
+	Limit    int       // at most this many of those that match, the newest; 0: no limit
+}
+
+// Follower is implemented by backends that can tell of run records as they are written, sooner or cheaper than by asking
+// for the history again and again.
+type Follower interface {
+	// Follow calls emit, from one goroutine, for each record that matches q: first for those that the store has and that
+	// ended at q.Since or later (none where q.Since is zero), then for each one as it is written, in the order of writing.
+	// A record that is completed later (lost replaces crashed) is emitted again as it is then; others may be emitted twice
+	// as well. q.Limit does not count. A lease that runs out is emitted as crashed when that is noticed.
+	//
+	// It returns emit's error, as it is, where emit fails, ctx's error when ctx ends, and any other error where the store
+	// cannot be read any longer; the caller may then start again with a later q.Since.
+	Follow(ctx context.Context, q Query, emit func(Record) error) error
 }
 
 // Waiter is implemented by backends that can tell when a key may have become free, sooner or cheaper than by asking

@@ -60,6 +60,13 @@ var optionalCases = []testCase{
 		}
 		s.wantState("k", backends.Held)
 	}},
+	{"who follows is told of each record as it is written", func(s *suite) {
+		f, ok := s.b.(backends.Follower)
+		if !ok {
+			s.Skip("this store is asked again and again")
+		}
+		s.follow(f)
+	}},
 	{"a lease's descriptors are open as long as it is held", func(s *suite) {
 		l := s.acquire(s.a, s.request("k"))
 		live, ok := l.(backends.Liveness)

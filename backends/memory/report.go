@@ -94,10 +94,7 @@ func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Rec
 	}
 	slices.Reverse(all)
 	slices.SortStableFunc(all, newest)
-	if q.Limit > 0 && len(all) > q.Limit {
-		all = all[:q.Limit]
-	}
-	return all, nil
+	return q.Select(all), nil
 }
 
 func (b *backend) Record(ctx context.Context, r backends.Record) error {

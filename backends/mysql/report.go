@@ -179,10 +179,7 @@ func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Rec
 	slices.SortStableFunc(all, func(x, y backends.Record) int {
 		return cmp.Or(y.EndedAt.Compare(x.EndedAt), cmp.Compare(y.Token, x.Token))
 	})
-	if q.Limit > 0 && len(all) > q.Limit {
-		all = all[:q.Limit]
-	}
-	return all, err
+	return q.Select(all), err
 }
 
 func (t tables) historyText(q backends.Query, keep backends.Keep) string {
@@ -190,6 +187,13 @@ func (t tables) historyText(q backends.Query, keep backends.Keep) string {
 	f["age"], f["of_h"], f["of_l"], f["limit"] = before(keep.Age), "", "", ""
 	if q.Key != "" {
 		f["of_h"], f["of_l"] = f.fill(" AND h.job_name = {key}"), f.fill(" AND l.job_name = {key}")
+	}
+	if !q.Since.IsZero() {
+		f["of_h"] += " AND h.end_time >= " + instant(q.Since)
+		f["of_l"] += " AND l.expire_time >= " + instant(q.Since)
+	}
+	if q.Outcomes != nil {
+		f["of_h"] += " AND h.outcome IN (" + outcomeList(q.Outcomes) + ")"
 	}
 	if q.Limit > 0 {
 		f["limit"] = " LIMIT " + number(q.Limit)
@@ -202,4 +206,13 @@ ORDER BY h.end_time DESC, h.job_name DESC, h.kind DESC, h.seq DESC{limit}`),
 WHERE l.released = 0 AND l.expire_time <= {now} AND l.expire_time >= {age}{of_l}
   AND NOT EXISTS (SELECT 1 FROM {history} p WHERE p.job_name = l.job_name AND p.token = l.token)`),
 	)
+}
+
+// outcomeList is never empty, which SQL has no way to write.
+func outcomeList(all []backends.Outcome) string {
+	list := "''"
+	for _, o := range all {
+		list += ", " + text(string(o))
+	}
+	return list
 }

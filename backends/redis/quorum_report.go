@@ -206,7 +206,7 @@ func (q *quorum) History(ctx context.Context, query backends.Query) ([]backends.
 	if err != nil {
 		return nil, err
 	}
-	return newest(q.unite(lists), query.Limit), nil
+	return newest(q.unite(lists), query), nil
 }
 
 // unite keeps one of the copies of each run: the one that says most.

@@ -73,7 +73,7 @@ func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Rec
 	if err != nil {
 		return nil, err
 	}
-	return newest(all, q.Limit), nil
+	return newest(all, q), nil
 }
 
 // sortNewest puts the newest first.
@@ -87,11 +87,13 @@ func sortNewest(all []stored) {
 	})
 }
 
-// newest are at most limit records, newest first; 0 is no limit.
-func newest(all []stored, limit int) []backends.Record {
+// newest are the records that q asks for, newest first. Scripts hand out all that a key has, at most a few thousand: a
+// filter in them would have to take each text apart on the server, which has less time for that than whoever asks.
+func newest(all []stored, q backends.Query) []backends.Record {
+	all = slices.DeleteFunc(all, func(r stored) bool { return !q.Matches(r.Record) })
 	sortNewest(all)
-	if limit > 0 && len(all) > limit {
-		all = all[:limit]
+	if q.Limit > 0 && len(all) > q.Limit {
+		all = all[:q.Limit]
 	}
 	list := make([]backends.Record, len(all))
 	for i, r := range all {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -184,18 +185,34 @@ func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Rec
 			all = append(all, r)
 			return err
 		}
-		limit := cmp.Or(max(0, q.Limit), -1)
+		where, values := which(q)
+		order := `id DESC`
 		if q.Key != "" {
-			err = c.query(each, `SELECT `+recordColumns+` FROM history WHERE key=? ORDER BY ended DESC, id DESC LIMIT ?`, q.Key, limit)
-		} else {
-			err = c.query(each, `SELECT `+recordColumns+` FROM history ORDER BY id DESC LIMIT ?`, limit)
+			order = `ended DESC, id DESC`
 		}
+		err = c.query(each, `SELECT `+recordColumns+` FROM history WHERE `+where+` ORDER BY `+order+` LIMIT ?`,
+			append(values, cmp.Or(max(0, q.Limit), -1))...)
 		slices.SortStableFunc(all, func(x, y backends.Record) int { return y.EndedAt.Compare(x.EndedAt) })
-		if q.Limit > 0 && len(all) > q.Limit {
-			all = all[:q.Limit]
-		}
-		return all, err
+		return q.Select(all), err
 	})
+}
+
+// which is q as a condition, and the values in it.
+func which(q backends.Query) (where string, values []any) {
+	where = `1`
+	if q.Key != "" {
+		where, values = `key=?`, append(values, q.Key)
+	}
+	if !q.Since.IsZero() {
+		where, values = where+` AND ended>=?`, append(values, q.Since.UnixMicro())
+	}
+	if q.Outcomes != nil {
+		where += ` AND outcome IN (` + strings.TrimSuffix(strings.Repeat(`?,`, len(q.Outcomes)), `,`) + `)`
+		for _, o := range q.Outcomes {
+			values = append(values, string(o))
+		}
+	}
+	return where, values
 }
 
 func (b *backend) crashes(c *conn, key string, now instant) ([]backends.Record, error) {

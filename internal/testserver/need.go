@@ -18,6 +18,8 @@ var packages = map[string]string{
 	"mariadb-install-db": "mariadb-server",
 	"libgalera_smm.so":   "galera-4",
 	"rsync":              "rsync",
+	"etcd":               "etcd-server",
+	"etcdctl":            "etcd-client",
 	"libfaketime.so.1":   "faketime",
 }
 

@@ -137,6 +137,13 @@ type Request struct {
 	Slots       int           // how many holders at once, at least 1
 	Waited      time.Duration // how long the caller has waited so far, for the record
 
+	// Token, where it is not 0, says that the lease is another store's and has this token there: this store only keeps the
+	// record of the run, and shows the same token in it. The token handed out is then this one, unless the store has
+	// handed out one for this key that is not smaller; then it is any above that. So it is max(last+1, Token), where a
+	// request without Token gets max(last+1, whatever the store counts by). Everything else is as for any request. A
+	// repetition by the same owner keeps the token of the first, as ever.
+	Token int64
+
 	// Detached says that no process stays alive while the lease is held, so that a store which notices dead holders
 	// (the embedded one) must leave this lease to its TTL.
 	Detached bool
@@ -184,6 +191,17 @@ type Follower interface {
 	// It returns emit's error, as it is, where emit fails, ctx's error when ctx ends, and any other error where the store
 	// cannot be read any longer; the caller may then start again with a later q.Since.
 	Follow(ctx context.Context, q Query, emit func(Record) error) error
+}
+
+// Walker is implemented by backends that can hand out their history a record at a time, so that sums over a million runs
+// need neither memory for a million nor an exchange for each key. Others are asked for the History of one key after the
+// other.
+type Walker interface {
+	// Walk calls f, from one goroutine, for each record that History(ctx, q) would return, q.Limit apart, in no order.
+	// Only Key, Token, Outcome, ExitCode, StartedAt, EndedAt, Waited and Duration need be set. f must not keep r, which is
+	// used again, nor call the backend. Walk returns f's error, as it is, where f fails; any other error means that the
+	// store was not read to its end. What f was called for until then may be told again by another Walk.
+	Walk(ctx context.Context, q Query, f func(r *Record) error) error
 }
 
 // Waiter is implemented by backends that can tell when a key may have become free, sooner or cheaper than by asking

@@ -90,6 +90,8 @@ func (r Request) Check() error {
 		return &UsageError{What: "ttl " + r.TTL.String(), Why: "it is not positive"}
 	case r.Slots < 1:
 		return &UsageError{What: fmt.Sprintf("slots %d", r.Slots), Why: "there has to be at least one"}
+	case r.Token < 0 || r.Token >= 1<<53:
+		return &UsageError{What: fmt.Sprintf("token %d", r.Token), Why: "it is not from 0 to 2^53-1"}
 	case r.HoldAtLeast < 0:
 		return &UsageError{What: "hold-at-least " + r.HoldAtLeast.String(), Why: "it is negative"}
 	}

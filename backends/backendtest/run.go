@@ -68,7 +68,7 @@ var groups = []group{
 	{"SameRun", sameRunCases}, {"Slots", slotCases}, {"Pause", pauseCases}, {"Break", breakCases}, {"Status", statusCases},
 	{"History", slices.Concat(historyCases, selectCases)}, {"Keep", keepCases}, {"Keys", keyCases}, {"Wait", waitCases},
 	{"Context", contextCases}, {"Concurrency", concurrencyCases}, {"Faults", faultCases},
-	{"Foreign", foreignCases}, {"Optional", optionalCases},
+	{"RecordStore", recordStoreCases}, {"Foreign", foreignCases}, {"Optional", optionalCases},
 }
 
 // suite is one test with two hosts.

@@ -103,7 +103,7 @@ func (b *backend) take(e *entry, r backends.Request, now time.Time) *lease {
 		takeover = true
 		b.bury(e, old, now)
 	}
-	e.token++
+	e.token = max(e.token+1, r.Token)
 	l := &lease{req: r, renewed: now, expires: now.Add(r.TTL), holdUntil: now.Add(r.HoldAtLeast)}
 	l.grant = backends.Grant{Token: e.token, Slot: slot, Attempt: e.start(r.RunID, now), AcquiredAt: now, TTL: r.TTL, Takeover: takeover}
 	e.slots[slot] = l

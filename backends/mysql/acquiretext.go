@@ -48,6 +48,11 @@ func (t tables) request(r backends.Request, keep backends.Keep, giveUp time.Time
 	f["kind"], f["limit"] = kindRun, number(keep.Runs)
 	f["loose"], f["not_running"] = flag(r.Loose), ""
 	f["attempt"], f["start"], f["done"], f["not_done"] = "k.starts + 1", ", starts = starts + 1", "NULL", ""
+	f["next_token"], f["new_token"] = "k.token + 1", "@lr_token + 1"
+	if r.Token != 0 { // of a lease in another store
+		least := number(r.Token)
+		f["next_token"], f["new_token"] = "GREATEST(k.token + 1, "+least+")", "GREATEST(@lr_token + 1, "+least+")"
+	}
 	if r.RunID != "" {
 		f["attempt"], f["start"] = f.fill(runAttempt), ""
 		f["done"] = f.fill(doneTime)
@@ -88,16 +93,16 @@ INTO @lr_go, @lr_token FROM {keys} k LEFT JOIN {leases} l ON l.job_name = {key} 
 	// lease to nobody, after Abandon found none.
 	take = `{verb} INTO {leases} (job_name, slot, instance_id, token, holder, host, pid, run_id, attempt_count,
   acquire_time, renew_time, expire_time, hold_time, waited_us, ttl_us, released, takeover, loose)
-SELECT {key}, {slot}, {owner}, k.token + 1, {holder}, {host}, {pid}, {run}, {attempt},
+SELECT {key}, {slot}, {owner}, {next_token}, {holder}, {host}, {pid}, {run}, {attempt},
   {now}, {now}, {expire}, {hold}, {waited}, {ttl}, 0, {takeover}, {loose}
 FROM {keys} k WHERE k.job_name = {key} AND {now} < {give_up} AND {go}`
 
 	// granted looks for what take wrote. ROW_COUNT() would tell it cheaper, but not always: where the client had gone
 	// meanwhile, MariaDB was seen (10.11.19) to go on with a wrong one, to the COMMIT of a lease without its token counted.
 	granted = `SET @lr_go = EXISTS (SELECT 1 FROM {leases} l
-  WHERE l.job_name = {key} AND l.slot = {slot} AND l.instance_id = {owner} AND l.token = @lr_token + 1)`
+  WHERE l.job_name = {key} AND l.slot = {slot} AND l.instance_id = {owner} AND l.token = {new_token})`
 
-	countToken = `UPDATE {keys} SET token = token + 1{start} WHERE job_name = {key} AND @lr_go`
+	countToken = `UPDATE {keys} SET token = {new_token}{start} WHERE job_name = {key} AND @lr_go`
 
 	// look shows the decision, the leases, and what else may stand in the way where none was granted. It comes after COMMIT,
 	// so that a lease counts that is there, and not one that is said to be.

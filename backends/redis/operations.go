@@ -37,7 +37,7 @@ func (n *node) acquire(ctx context.Context, r backends.Request, want int, round 
 	v, err := n.script(ctx, "acquire", r.Key, scripts.acquire, n.c.replicas,
 		[]string{k.lease, k.runs, k.skips, k.done, k.tries, k.index, k.waiters},
 		r.Owner, length(r.TTL), length(r.HoldAtLeast), r.RunID, r.Slots, want, flag(r.Last), flag(r.Waited > 0), whoOf(r).text(), r.Key,
-		n.c.keep.Runs, length(n.c.keep.Age), length(n.c.keep.DoneAge), round, state)
+		n.c.keep.Runs, length(n.c.keep.Age), length(n.c.keep.DoneAge), round, state, r.Token)
 	if err != nil {
 		return answer{}, err
 	}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"fmt"
@@ -203,7 +204,8 @@ func (l *lease) extend(c *conn, ttl time.Duration, now instant) error {
 // fill writes the lease into the lowest slot that is not taken.
 //
 // Tokens follow the clock's microseconds and not a count, so that they rise even where a power cut took the last commits
-// back, or the database was deleted. Where the clock was set back they count on from the last one.
+// back, or the database was deleted. Where the clock was set back they count on from the last one. The token of a lease that
+// is another store's takes the clock's place.
 func (b *backend) fill(c *conn, r backends.Request, rows []lease, k *keyRow, live int64, now instant) (lease, error) {
 	slot, old := b.freeSlot(rows, now)
 	l := lease{key: r.Key, slot: slot, owner: r.Owner, holder: r.Holder, host: r.Host, pid: r.PID, runID: r.RunID,
@@ -217,7 +219,7 @@ func (b *backend) fill(c *conn, r backends.Request, rows []lease, k *keyRow, liv
 			return l, err
 		}
 	}
-	k.token = max(k.token+1, now.micros())
+	k.token = max(k.token+1, cmp.Or(r.Token, now.micros()))
 	l.token = k.token
 	var err error
 	if l.attempt, err = k.start(c, r.RunID, now); err != nil {

@@ -1,5 +1,5 @@
 -- KEYS lease runs skips done tries index waiters
--- ARGV owner ttl hold runid slots want last waited who key keep age doneage round state
+-- ARGV owner ttl hold runid slots want last waited who key keep age doneage round state token
 local lease, err = load(KEYS[1])
 if err then return err end
 local now = time()
@@ -78,7 +78,7 @@ else
   if ARGV[15] ~= 'P' then setTries(KEYS[5], id, attempt, now) end
   forget(KEYS[4], KEYS[5], doneAge, now)
 end
-local r = {owner = owner, token = nextToken(lease, now), attempt = attempt, state = ARGV[15], at = now, renewed = now,
+local r = {owner = owner, token = nextToken(lease, ARGV[16] ~= '0' and tonumber(ARGV[16]) or now), attempt = attempt, state = ARGV[15], at = now, renewed = now,
   expires = now + ttl, hold = hold > 0 and now + hold or 0, round = tonumber(ARGV[14]), who = ARGV[9]}
 redis.call('HSET', KEYS[1], 'lockrun', '1', 'token', int(r.token), 's' .. slot, rowText(r))
 -- A quorum counts an attempt when it is known to be one.

@@ -83,8 +83,9 @@ local function running(h, id, owner, now)
   return nil
 end
 
--- Another token, above all that were handed out, also where the counter itself was evicted or lost in a failover.
-local function nextToken(h, now) return math.max(h.token + 1, now) end
+-- Another token, above all that were handed out. It is the time, so that this holds also where the counter itself was
+-- evicted or lost in a failover; or the token that a lease has in another store, of which this one keeps the record.
+local function nextToken(h, wanted) return math.max(h.token + 1, wanted) end
 
 -- Waiters block on a list. One element wakes the one that has waited longest, so that a release makes no herd; elements
 -- that nobody fetches expire by themselves.

@@ -64,7 +64,7 @@ func commands() []*command {
 		{name: "version", bit: vVersion, do: doVersion,
 			help: "tell the version"},
 		{name: "help", bit: vHelp, args: "[VERB]", maxArgs: 1, do: doHelp,
-			help: "tell what lockrun, or one of its verbs, does"},
+			help: "tell what lockrun, or one of its verbs, does; help man prints the manual page"},
 		{name: "completion", bit: vCompletion, args: "bash|zsh|fish", minArgs: 1, maxArgs: 1, do: doCompletion,
 			help: "print a completion script for this shell"},
 	}

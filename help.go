@@ -11,6 +11,9 @@ func doHelp(c *call) int {
 		return printed(c.ui, c.io.Out, generalHelp())
 	}
 	about := findCommand(c.cfg.Keys[0])
+	if about == nil && c.cfg.Keys[0] == "man" {
+		return printed(c.ui, c.io.Out, manPage())
+	}
 	if about == nil {
 		c.ui.err("%s is not a verb of lockrun; see lockrun help", quoted(c.cfg.Keys[0]))
 		return codeUsage

@@ -131,7 +131,7 @@ var historyCases = []testCase{
 		check := func(when string, h []backends.Record) {
 			s.Helper()
 			if len(h) != 1 || h[0].Outcome != backends.Crashed || h[0].Token != l.Grant().Token || h[0].Holder != "alpha" ||
-				h[0].RunID != "r1" || h[0].EndedAt.IsZero() || !h[0].StartedAt.Equal(l.Grant().AcquiredAt) || h[0].Backend != s.a.Name() {
+				h[0].RunID != "r1" || h[0].EndedAt.IsZero() || !h[0].StartedAt.Equal(l.Grant().AcquiredAt) || h[0].Backend != s.recordedAs() {
 				s.Errorf("%s: history %+v", when, h)
 			}
 		}

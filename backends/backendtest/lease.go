@@ -94,7 +94,7 @@ var releaseCases = []testCase{
 		if rec.Key != "k" || rec.Holder != "alpha" || rec.Host != "host-a" || rec.PID != 4711 || rec.Token != g.Token ||
 			rec.Slot == nil || *rec.Slot != 0 || rec.Attempt != 1 || rec.Outcome != backends.Failed || rec.Reason != "why" ||
 			rec.ExitCode == nil || *rec.ExitCode != 3 || rec.Waited != r.Waited || rec.Duration == nil || *rec.Duration != 2*time.Second ||
-			!rec.StartedAt.Equal(g.AcquiredAt) || rec.EndedAt.Before(rec.StartedAt) || rec.Backend != s.a.Name() {
+			!rec.StartedAt.Equal(g.AcquiredAt) || rec.EndedAt.Before(rec.StartedAt) || rec.Backend != s.recordedAs() {
 			s.Errorf("recorded %+v", rec)
 		}
 	}},

@@ -3,6 +3,7 @@
 package backendtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -29,6 +30,10 @@ type Store struct {
 	// Foreign puts something that is not lockrun's where a lease of key would be, and returns its contents as they are
 	// at each call of the function returned. Nil where nothing foreign can be there.
 	Foreign func(key string) (contents func() string)
+
+	// RecordedAs is what run records call the backend; "": its name. Where several stores make one backend it is the name
+	// of that which keeps the records.
+	RecordedAs string
 
 	// TTL is the length of the leases that the suite takes; 0: a minute. A store whose Expire has to wait asks for a
 	// short one, yet long enough for a test to get through while it lasts.
@@ -104,6 +109,9 @@ func (s *suite) open(o backends.Options) backends.Backend {
 	})
 	return b
 }
+
+// recordedAs is the backend of run records.
+func (s *suite) recordedAs() string { return cmp.Or(s.store.RecordedAs, s.a.Name()) }
 
 func (s *suite) rounds(n int) int { return n * max(1, s.store.Rounds) }
 

@@ -22,6 +22,7 @@ var packages = map[string]string{
 	"etcdctl":            "etcd-client",
 	"libfaketime.so.1":   "faketime",
 	"java":               "default-jre-headless",
+	"mvn":                "maven",
 	"zookeeper.jar":      "zookeeper",
 }
 

@@ -45,10 +45,17 @@ type Record struct {
 	Epoch   int32     // of the leader that appended it; rises with each change of the leader
 	Key     []byte    // nil where it has none
 	Value   []byte    // nil where it has none
+	Headers []Header  // nil where it has none
 	Control bool      // a marker of somebody's transaction: it takes an offset and holds nothing
 
 	// Appended says that Time is the broker's, which is what message.timestamp.type=LogAppendTime does.
 	Appended bool
+}
+
+// Header is one header of a record: what belongs to it and is not its value.
+type Header struct {
+	Name  string
+	Value []byte
 }
 
 // decodeBatches reads the batches of a fetch, from offset on: brokers keep batches whole, so the first may begin earlier.
@@ -137,7 +144,7 @@ func (h *header) records(body []byte, count int) ([]Record, error) {
 	return records, nil
 }
 
-// record reads one record, whose length has been taken off. Its headers are of no use here.
+// record reads one record, whose length has been taken off.
 func (h *header) record(b []byte) (Record, error) {
 	d := &varints{rest: b}
 	d.bytes(1) // attributes, unused by Kafka
@@ -145,8 +152,11 @@ func (h *header) record(b []byte) (Record, error) {
 	r := Record{Offset: h.base + offsetDelta, Epoch: h.epoch, Control: h.control, Appended: h.appended}
 	r.Key = d.nullable()
 	r.Value = d.nullable()
+	for n := d.signed(); n > 0 && !d.bad; n-- {
+		r.Headers = append(r.Headers, Header{Name: string(d.nullable()), Value: d.nullable()})
+	}
 	if h.control {
-		r.Key, r.Value = nil, nil
+		r.Key, r.Value, r.Headers = nil, nil, nil
 	}
 	if d.bad || r.Offset < h.base || r.Offset > h.last {
 		return r, fmt.Errorf("%w at offset %d: a record cannot be read", ErrBatch, h.base)
@@ -213,14 +223,17 @@ func unpack(b []byte, attribute uint16) ([]byte, error) {
 }
 
 // encodeBatch makes the batch of one record. at is the producer's time, which the broker replaces with its own.
-func encodeBatch(key, value []byte, at time.Time) []byte {
+func encodeBatch(key, value []byte, headers []Header, at time.Time) []byte {
 	record := make([]byte, 0, len(key)+len(value)+16)
 	record = append(record, 0)              // attributes
 	record = binary.AppendVarint(record, 0) // time, from the batch's first
 	record = binary.AppendVarint(record, 0) // offset, from the batch's base
 	record = appendNullable(record, key)    //
 	record = appendNullable(record, value)  //
-	record = binary.AppendVarint(record, 0) // headers
+	record = binary.AppendVarint(record, int64(len(headers)))
+	for _, h := range headers {
+		record = appendNullable(appendNullable(record, []byte(h.Name)), h.Value)
+	}
 	b := make([]byte, batchHeader, batchHeader+len(record)+5)
 	b = binary.AppendVarint(b, int64(len(record)))
 	b = append(b, record...)

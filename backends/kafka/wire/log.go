@@ -26,25 +26,25 @@ type Fetched struct {
 //
 // It looks for the leader as long as it may, and sends the record once. [MaybeDone] tells of its error whether the record
 // may be in the log all the same, now or a moment later.
-func (c *Client) Produce(ctx context.Context, partition int, key, value []byte) (Appended, error) {
+func (c *Client) Produce(ctx context.Context, partition int, key, value []byte, headers ...Header) (Appended, error) {
 	ctx, cancel := c.bound(ctx, 0)
 	defer cancel()
 	var done Appended
 	err := c.onLeader(ctx, PhaseProduce, partition, func(cn *conn) error {
 		var err error
-		done, err = cn.produce(ctx, partition, key, value)
+		done, err = cn.produce(ctx, partition, key, value, headers)
 		return err
 	})
 	return done, err
 }
 
-func (cn *conn) produce(ctx context.Context, partition int, key, value []byte) (Appended, error) {
+func (cn *conn) produce(ctx context.Context, partition int, key, value []byte, headers []Header) (Appended, error) {
 	topic := cn.client.config.Topic
 	answer, err := cn.exchange(ctx, PhaseProduce, &produceRequest{
 		Acks:      -1,
 		TimeoutMs: leftMs(ctx),
 		Topics: []produceTopic{{Name: topic, Partitions: []producePartition{
-			{ID: int32(partition), Records: encodeBatch(key, value, time.Now())}}}},
+			{ID: int32(partition), Records: encodeBatch(key, value, headers, time.Now())}}}},
 	})
 	if err != nil {
 		return Appended{}, err

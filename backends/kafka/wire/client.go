@@ -98,6 +98,17 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// spawn runs f on its own, for Close to wait for, and tells whether it does: not after Close.
+func (c *Client) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == nil {
+		return false
+	}
+	c.dials.Go(f)
+	return true
+}
+
 // bound gives a call its time: ctx's, the client's life, and at most the time-out beside what it waits on purpose.
 func (c *Client) bound(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout+wait)

@@ -217,10 +217,12 @@ func race[T any](ctx context.Context, c *Client, do func(context.Context, *conn)
 		address := addresses[0]
 		addresses = addresses[1:]
 		running++
-		c.dials.Go(func() {
+		if !c.spawn(func() {
 			value, err := oneOff(ctx, c, address, do)
 			answers <- answer[T]{value, err}
-		})
+		}) {
+			answers <- answer[T]{err: failed(PhaseDial, address, ErrClosed)}
+		}
 	}
 	launch()
 	timer := time.NewTimer(headStart)

@@ -1,0 +1,156 @@
+package recorded
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/lockrun/lockrun/backends"
+)
+
+// Status is the lease's store's, with run ids and attempts from the record store where that answers in half of the time.
+func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State, error) {
+	states, err := b.lease.Status(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	var held []string
+	for _, s := range states {
+		if s.State == backends.Held {
+			held = append(held, s.Key)
+		}
+	}
+	if held == nil {
+		return states, nil
+	}
+	half, cancel := (&lease{b: b}).half(ctx)
+	defer cancel()
+	s, err := b.store(half)
+	if err != nil {
+		return states, nil
+	}
+	runs, err := s.Status(half, held...)
+	if err != nil {
+		return states, nil
+	}
+	for i := range states {
+		if states[i].State != backends.Held {
+			continue
+		}
+		if run := backends.OfSameRun(runs, states[i]); run != nil {
+			states[i].RunID, states[i].Attempt = run.RunID, run.Attempt
+		}
+	}
+	return states, nil
+}
+
+// History is the record store's.
+func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Record, error) {
+	s, err := b.store(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.History(ctx, q)
+}
+
+// Record writes into the record store.
+func (b *backend) Record(ctx context.Context, r backends.Record) error {
+	s, err := b.store(ctx)
+	if err != nil {
+		return err
+	}
+	r.Token = b.shownAs(r.Token)
+	return s.Record(ctx, r)
+}
+
+// Now is the lease's store's clock.
+func (b *backend) Now(ctx context.Context) (time.Time, error) { return b.lease.Now(ctx) }
+
+// Pause pauses the key where leases are.
+func (b *backend) Pause(ctx context.Context, key string, p backends.Pause) error {
+	return b.lease.Pause(ctx, key, p)
+}
+
+// Resume ends such a pause.
+func (b *backend) Resume(ctx context.Context, key string) error { return b.lease.Resume(ctx, key) }
+
+// Break breaks the lease, and has its record say so. A record whose lease is not there any more, because its store forgot
+// it, keeps its run id from being run until it runs out; so it is broken as well, and shown where there was nothing else.
+func (b *backend) Break(ctx context.Context, key string, token int64, by string) ([]backends.State, error) {
+	of := backends.State{Key: key, Token: token}
+	if token != 0 {
+		if states, err := b.lease.Status(ctx, key); err == nil {
+			for _, s := range states {
+				if s.State == backends.Held && s.Token == token {
+					of = s
+				}
+			}
+		}
+	}
+	broken, err := b.lease.Break(ctx, key, token, by)
+	if err != nil && !errors.Is(err, backends.ErrNotHeld) {
+		return broken, err
+	}
+	records, recErr := b.breakRecord(ctx, of, by)
+	switch {
+	case err == nil && recErr != nil && !errors.Is(recErr, backends.ErrNotHeld):
+		b.o.Warn("the lease is broken, but its record does not say so: " + recErr.Error())
+		return broken, nil
+	case err == nil:
+		return broken, nil
+	}
+	return records, recErr
+}
+
+// breakRecord breaks the records that belong to the lease shown as of, or with token 0 all of the key.
+func (b *backend) breakRecord(ctx context.Context, of backends.State, by string) ([]backends.State, error) {
+	s, err := b.store(ctx)
+	if err != nil || of.Token == 0 {
+		if err == nil {
+			return s.Break(ctx, of.Key, 0, by)
+		}
+		return nil, err
+	}
+	states, err := s.Status(ctx, of.Key)
+	if err != nil {
+		return nil, err
+	}
+	record := backends.OfSameRun(states, of)
+	if record == nil {
+		return nil, backends.ErrNotHeld
+	}
+	return s.Break(ctx, of.Key, record.Token, by)
+}
+
+// Init creates what is missing in either store.
+func (b *backend) Init(ctx context.Context) error {
+	s, err := b.store(ctx)
+	if err != nil {
+		return err
+	}
+	for _, store := range []backends.Backend{b.lease, s} {
+		if in, ok := store.(backends.Initer); ok {
+			if err := in.Init(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// InitPlan is what Init would do in either store.
+func (b *backend) InitPlan() string {
+	var plan strings.Builder
+	for _, s := range []backends.Backend{b.lease, b.known()} {
+		if s == nil {
+			continue
+		}
+		if in, ok := s.(backends.Initer); ok {
+			plan.WriteString("-- " + s.Name() + "\n" + strings.TrimSuffix(in.InitPlan(), "\n") + "\n")
+		} else {
+			plan.WriteString("-- " + s.Name() + " needs nothing to be created\n")
+		}
+	}
+	return plan.String()
+}

@@ -61,6 +61,10 @@ func commands() []*command {
 			help: "have runs of KEY skipped from now on; one that runs is not touched"},
 		{name: "resume", bit: vResume, args: "KEY", minArgs: 1, maxArgs: 1, do: doResume,
 			help: "end a pause"},
+		{name: "metrics", bit: vMetrics, do: doMetrics,
+			help: "Prometheus text about every key in the backend, or with --listen a server of it",
+			long: "Counters are made from the history, and so know what the store still keeps of it. With --listen, what was counted stays\n" +
+				"counted when the store forgets it, until that process ends."},
 		{name: "version", bit: vVersion, do: doVersion,
 			help: "tell the version"},
 		{name: "help", bit: vHelp, args: "[VERB]", maxArgs: 1, do: doHelp,

@@ -43,6 +43,8 @@ type Config struct {
 	Limit int  // history: at most this many; 0: all
 	Print bool // init
 
+	Listen string // metrics: the address to serve them on; "" prints them once
+
 	ConfigFile string // --config
 	Quiet      bool
 	Verbose    bool

@@ -61,7 +61,7 @@ func driverOptions(cfg *Config) backends.Options {
 // readOnlyVerb tells the verbs that only ask, and so need no right to write.
 func readOnlyVerb(cfg *Config) bool {
 	switch cfg.Verb {
-	case "status", "history", "doctor":
+	case "status", "history", "doctor", "metrics":
 		return true
 	case "init":
 		return cfg.Print

@@ -36,12 +36,13 @@ const (
 	vDoctor
 	vPause
 	vResume
+	vMetrics
 	vVersion
 	vCompletion
 	vHelp
 
 	vLease = vRun | vAcquire
-	vStore = vLease | vRenew | vRelease | vStatus | vHistory | vUnlock | vInit | vDoctor | vPause | vResume
+	vStore = vLease | vRenew | vRelease | vStatus | vHistory | vUnlock | vInit | vDoctor | vPause | vResume | vMetrics
 	vAny   = vStore | vVersion | vCompletion | vHelp
 )
 
@@ -147,6 +148,9 @@ var options = []option{
 	{name: "print", verbs: vInit, kind: kindSwitch,
 		help: "show what would be created, and touch nothing",
 		at:   func(c *Config) any { return &c.Print }},
+	{name: "listen", env: true, toml: "listen", verbs: vMetrics, check: checkListen, arg: "ADDR", def: "none: print once",
+		help: "serve the metrics at http://ADDR/metrics until TERM or INT",
+		at:   func(c *Config) any { return &c.Listen }},
 	{name: "config", env: true, verbs: vAny, arg: "FILE",
 		help: "TOML file, read before those of the user and the system",
 		at:   func(c *Config) any { return &c.ConfigFile }},

@@ -67,6 +67,13 @@ var optionalCases = []testCase{
 		}
 		s.follow(f)
 	}},
+	{"a walk tells what the history tells", func(s *suite) {
+		w, ok := s.b.(backends.Walker)
+		if !ok {
+			s.Skip("this store is asked for the history of one key after the other")
+		}
+		s.walk(w)
+	}},
 	{"a lease's descriptors are open as long as it is held", func(s *suite) {
 		l := s.acquire(s.a, s.request("k"))
 		live, ok := l.(backends.Liveness)

@@ -71,7 +71,7 @@ var groups = []group{
 	{"Acquire", acquireCases}, {"Renew", renewCases}, {"Release", releaseCases}, {"Token", tokenCases},
 	{"Abandon", abandonCases}, {"Attach", slices.Concat(attachCases, looseCases)}, {"MinimumHold", holdCases}, {"RunID", runIDCases},
 	{"SameRun", sameRunCases}, {"Slots", slotCases}, {"Pause", pauseCases}, {"Break", breakCases}, {"Status", statusCases},
-	{"History", slices.Concat(historyCases, selectCases)}, {"Keep", keepCases}, {"Keys", keyCases}, {"Wait", waitCases},
+	{"History", slices.Concat(historyCases, selectCases)}, {"Sums", sumCases}, {"Keep", keepCases}, {"Keys", keyCases}, {"Wait", waitCases},
 	{"Context", contextCases}, {"Concurrency", concurrencyCases}, {"Faults", faultCases},
 	{"RecordStore", recordStoreCases}, {"Foreign", foreignCases}, {"Optional", optionalCases},
 }

@@ -24,6 +24,10 @@ var packages = map[string]string{
 	"java":               "default-jre-headless",
 	"mvn":                "maven",
 	"zookeeper.jar":      "zookeeper",
+	"promtool":           "prometheus",
+	"prometheus":         "prometheus",
+
+	"prometheus-pushgateway": "prometheus-pushgateway",
 }
 
 // folders are searched beside PATH: Debian keeps daemons out of users' paths, and libraries are no programs.

@@ -196,14 +196,14 @@ func textOf(t *testing.T, tally *tally) string {
 	return b.String()
 }
 
-// counted counts how often a store is asked, and fails where it is told to.
-type counted struct {
+// flakyStore counts how often a store is asked, and fails where it is told to.
+type flakyStore struct {
 	backends.Backend
 	asked atomic.Int32
 	err   atomic.Pointer[error]
 }
 
-func (c *counted) Status(ctx context.Context, keys ...string) ([]backends.State, error) {
+func (c *flakyStore) Status(ctx context.Context, keys ...string) ([]backends.State, error) {
 	c.asked.Add(1)
 	if err := c.err.Load(); err != nil {
 		return nil, *err
@@ -236,7 +236,7 @@ func scraped(t *testing.T, h http.Handler, compressed bool) (int, string) {
 
 func TestScrapesShareOneReading(t *testing.T) {
 	store := eventful(t)
-	b := &counted{}
+	b := &flakyStore{}
 	opened := 0
 	s := &scrapes{ctx: t.Context(), c: &call{cfg: &Config{BackendTimeout: time.Minute}, ui: newUI(nil, nil),
 		open: func(context.Context, *Config) (backends.Backend, error) {

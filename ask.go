@@ -62,12 +62,17 @@ func (p *page) json(v any) {
 	p.line(string(b))
 }
 
-// close prints what is buffered and gives code, or 1 where stdout could not take it.
-func (p *page) close(code int) int {
+// flush prints what is buffered.
+func (p *page) flush() error {
 	if err := p.w.Flush(); err != nil && p.err == nil {
 		p.err = err
 	}
-	if p.err != nil {
+	return p.err
+}
+
+// close prints what is buffered and gives code, or 1 where stdout could not take it.
+func (p *page) close(code int) int {
+	if p.flush() != nil {
 		p.c.ui.err("cannot write to stdout: %v", pathCause(p.err))
 		return codeNo
 	}

@@ -21,7 +21,7 @@ func TestStatus(t *testing.T) {
 	}
 	got := invoke(t, open, nil, "status")
 	lines := strings.Split(got.out, "\n")
-	if got.code != 0 || len(lines) != 4 || strings.Join(strings.Fields(lines[0]), " ") != "KEY STATE HOLDER AGE LEFT TOKEN" ||
+	if got.code != 0 || len(lines) != 4 || strings.Join(strings.Fields(lines[0]), " ") != "KEY STATE HOLDER AGE LEFT ATTEMPT TOKEN" ||
 		!strings.HasPrefix(lines[1], "a     held   web-1   ") || strings.Join(strings.Fields(lines[2]), " ") != "free free 1" {
 		t.Errorf("%+v", got)
 	}
@@ -74,14 +74,47 @@ func TestHistory(t *testing.T) {
 	}
 	got := invoke(t, open, nil, "history")
 	lines := strings.Split(strings.TrimSpace(got.out), "\n")
-	if got.code != 0 || len(lines) != 21 || !slices.Equal(strings.Fields(lines[1])[1:7], []string{"k", "failed", "24", "1m30s", "h", "25"}) {
+	if got.code != 0 || len(lines) != 21 || !slices.Equal(strings.Fields(lines[1])[1:8], []string{"k", "failed", "24", "1m30s", "25", "h", "25"}) {
 		t.Errorf("%d lines, %q", len(lines), lines[:2])
 	}
-	for argv, want := range map[string]int{"history --json": 25, "history --json -n 3": 3, "history k --json -n 3": 3, "history --json other": 0} {
+	for argv, want := range map[string]int{"history --json": 25, "history --json -n 3": 3, "history k --json -n 3": 3, "history --json other": 0,
+		"history --json --outcome failed": 25, "history --json --outcome succeeded": 0, "history --json --outcome skipped,failed -n 7": 7,
+		"history --json --since 1h": 25, "history --json --since 2000-01-01": 25, "history --json --since 2200-01-01T00:00": 0} {
 		got := invoke(t, open, nil, strings.Fields(argv)...)
 		if n := strings.Count(got.out, "\n"); got.code != 0 || n != want {
 			t.Errorf("%s: %d lines, %+v", argv, n, got)
 		}
+	}
+}
+
+func TestHistoryRefusesWhatItCannotSelect(t *testing.T) {
+	for argv, why := range map[string]string{
+		"--since 5":                 "has no unit; write 5s",
+		"--since -1h":               "must not be negative",
+		"--since 0s":                "must be more than zero",
+		"--since yesterday":         "is neither a duration like 90s, 1h30m or 1d12h nor a time like 2026-11-30",
+		"--since 2026-13-01":        "is neither a duration",
+		"--outcome lost,killed":     `"killed" is no outcome; the outcomes are succeeded, failed, `,
+		"--outcome lost,":           `"" is no outcome`,
+		"--follow --interval 0s":    "must be more than zero",
+		"--follow --interval often": "is not a duration",
+	} {
+		got := invoke(t, untouched(t), nil, append([]string{"history"}, strings.Fields(argv)...)...)
+		if got.code != codeUsage || got.out != "" || strings.Count(got.err, "\n") != 1 || !strings.Contains(got.err, why) {
+			t.Errorf("%s: %+v", argv, got)
+		}
+	}
+}
+
+func TestParseTime(t *testing.T) {
+	want := time.Date(2026, 11, 30, 6, 15, 0, 0, time.Local)
+	for _, s := range []string{"2026-11-30 06:15", "2026-11-30T06:15", "2026-11-30 06:15:00", "2026-11-30T06:15:00", want.Format(time.RFC3339)} {
+		if got, err := parseTime(s); err != nil || !got.Equal(want) {
+			t.Errorf("%s: %v, %v", s, got, err)
+		}
+	}
+	if got, err := parseTime("2026-11-30"); err != nil || !got.Equal(want.Add(-6*time.Hour-15*time.Minute)) {
+		t.Errorf("a day: %v, %v", got, err)
 	}
 }
 

@@ -43,6 +43,14 @@ type Config struct {
 	Limit int  // history: at most this many; 0: all
 	Print bool // init
 
+	Since    string        // history: a duration or a time, as checkSince takes it; "" for everything
+	Outcomes string        // history: outcomes, with commas; "" for all
+	Follow   bool          // history
+	Watch    bool          // status
+	Interval time.Duration // status --watch, history --follow: how often the store is asked
+
+	conflicts []problem // doctor: what a run with these settings would be refused for
+
 	Listen string // metrics: the address to serve them on; "" prints them once
 
 	ConfigFile string // --config

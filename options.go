@@ -69,7 +69,7 @@ type option struct {
 }
 
 // options is the table, in the order in which help tells it.
-var options = []option{
+var options = examinable([]option{
 	{name: "key", short: "k", env: true, toml: "key", verbs: vLease | vRenew | vRelease, arg: "KEY", def: "required", once: true, outer: true,
 		help: "name of the lease: 1 to 255 bytes of UTF-8, compared byte by byte",
 		at:   func(c *Config) any { return &c.Key }},
@@ -145,6 +145,21 @@ var options = []option{
 	{name: "limit", short: "n", env: true, toml: "limit", verbs: vHistory, kind: kindCount, arg: "N", def: "20; with --json all", min: 1,
 		help: "at most N runs",
 		at:   func(c *Config) any { return &c.Limit }},
+	{name: "since", verbs: vHistory, check: checkSince, arg: "D|TIME", def: "everything that is kept",
+		help: "what ended at most D ago, or at TIME (2026-11-30, \"2026-11-30 06:15\", RFC 3339) or later",
+		at:   func(c *Config) any { return &c.Since }},
+	{name: "outcome", verbs: vHistory, check: checkOutcomes, arg: "LIST", def: "all",
+		help: "what ended so: succeeded, failed, skipped, done, lost, timeout, unavailable, not-started, unlocked, crashed; or several, with commas",
+		at:   func(c *Config) any { return &c.Outcomes }},
+	{name: "follow", short: "f", verbs: vHistory, kind: kindSwitch,
+		help: "oldest first, and go on with what is written from now on",
+		at:   func(c *Config) any { return &c.Follow }},
+	{name: "watch", short: "w", verbs: vStatus, kind: kindSwitch,
+		help: "show it again and again",
+		at:   func(c *Config) any { return &c.Watch }},
+	{name: "interval", verbs: vStatus | vHistory, kind: kindDuration, arg: "D", def: "1s",
+		help: "how often --watch and --follow ask",
+		at:   func(c *Config) any { return &c.Interval }},
 	{name: "print", verbs: vInit, kind: kindSwitch,
 		help: "show what would be created, and touch nothing",
 		at:   func(c *Config) any { return &c.Print }},
@@ -175,6 +190,16 @@ var options = []option{
 	{name: "help", short: "h", verbs: vAny, kind: kindSwitch,
 		help: "tell what this verb does",
 		at:   func(c *Config) any { return &c.help }},
+})
+
+// examinable lets doctor take the options of a run, so that a job's settings can be examined as they stand in a crontab.
+func examinable(all []option) []option {
+	for i := range all {
+		if all[i].verbs&vRun != 0 {
+			all[i].verbs |= vDoctor
+		}
+	}
+	return all
 }
 
 // variable is the option's environment variable, or "".
@@ -228,6 +253,7 @@ const (
 	defaultGrace          = 10 * time.Second
 	defaultBackendTimeout = 5 * time.Second
 	defaultLimit          = 20
+	defaultInterval       = time.Second
 
 	// minTTL is the shortest lease that can be kept. A renewal is one durable write of the store and one wake-up of a
 	// process; on a busy host these take tens of milliseconds, and a lease shorter than a few of them would be lost to

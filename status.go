@@ -9,21 +9,29 @@ import (
 
 // doStatus tells who holds what. With keys it succeeds only where all of them are held.
 func doStatus(c *call) int {
+	if c.cfg.Watch {
+		return c.watch()
+	}
 	return c.withBackend(func(ctx context.Context, b backends.Backend) (int, error) {
 		states, err := b.Status(ctx, c.cfg.Keys...)
 		if err != nil {
 			return 0, err
 		}
 		p := c.page()
-		if c.cfg.JSON {
-			for _, s := range states {
-				p.json(s)
-			}
-		} else {
-			statusTable(states).print(p, widthOf(c.io.Out))
-		}
+		c.tellStates(p, states)
 		return p.close(allHeld(c.cfg.Keys, states)), nil
 	})
+}
+
+// tellStates prints states in the form that was asked for.
+func (c *call) tellStates(p *page, states []backends.State) {
+	if !c.cfg.JSON {
+		statusTable(states).print(p, c.screen())
+		return
+	}
+	for _, s := range states {
+		p.json(s)
+	}
 }
 
 // allHeld is the exit code of a question about these keys.
@@ -43,15 +51,34 @@ func allHeld(keys []string, states []backends.State) int {
 }
 
 func statusTable(states []backends.State) *table {
-	t := &table{head: []string{"KEY", "STATE", "HOLDER", "AGE", "LEFT", "TOKEN"}, shrink: []int{0, 2}}
+	t := &table{head: []string{"KEY", "STATE", "HOLDER", "AGE", "LEFT", "ATTEMPT", "WAITERS", "TOKEN", "RUN ID", "REASON"},
+		shrink: []int{9, 8, 2, 0}, spare: []int{6, 8, 9, 5, 7}, paint: map[int]func(string) style{1: stateStyle}}
 	for _, s := range states {
-		token := ""
-		if s.Token != 0 {
-			token = strconv.FormatInt(s.Token, 10)
+		waiters := 0
+		if s.Waiters != nil {
+			waiters = *s.Waiters
 		}
-		t.row(shownKey(s.Key)+slotMark(s), s.State, s.Holder, age(s), left(s), token)
+		t.row(shownKey(s.Key)+slotMark(s), s.State, s.Holder, age(s), left(s), counted(s.Attempt), counted(waiters), counted(s.Token), s.RunID, s.Reason)
 	}
 	return t
+}
+
+// counted is a number in a table, where 0 is none.
+func counted[T int | int64](n T) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
+func stateStyle(state string) style {
+	switch state {
+	case backends.Held:
+		return green
+	case backends.Paused:
+		return yellow
+	}
+	return dim
 }
 
 // slotMark tells slots apart; the first goes without saying.

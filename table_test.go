@@ -14,7 +14,7 @@ import (
 func printedTable(tab *table, width int) string {
 	var b strings.Builder
 	p := &page{w: bufio.NewWriter(&b)}
-	tab.print(p, width)
+	tab.print(p, screen{width: width})
 	_ = p.w.Flush()
 	return b.String()
 }
@@ -43,6 +43,60 @@ func TestTableFitsATerminal(t *testing.T) {
 	}
 }
 
+func TestTableLeavesOutWhatNobodyNeeds(t *testing.T) {
+	tab := &table{head: []string{"KEY", "STATE", "RUN ID", "REASON"}, shrink: []int{3}, spare: []int{3, 2}}
+	tab.row("k", "held", "", "because of something long")
+	if got := printedTable(tab, 0); got != "KEY  STATE  REASON\nk    held   because of something long\n" {
+		t.Errorf("%q", got)
+	}
+	if got := printedTable(tab, 21); got != "KEY  STATE  REASON\nk    held   because …\n" {
+		t.Errorf("%q", got)
+	}
+	if got := printedTable(tab, 15); got != "KEY  STATE\nk    held\n" {
+		t.Errorf("%q", got)
+	}
+	if got := printedTable(tab, 3); got != "KEY  STATE\nk    held\n" {
+		t.Errorf("a terminal too narrow for anything: %q", got)
+	}
+}
+
+func TestTableInColours(t *testing.T) {
+	tab := &table{head: []string{"KEY", "STATE"}, paint: map[int]func(string) style{1: stateStyle}}
+	tab.row("k", "held")
+	var b strings.Builder
+	p := &page{w: bufio.NewWriter(&b)}
+	tab.print(p, screen{color: true})
+	_ = p.w.Flush()
+	if want := "\x1b[1mKEY\x1b[0m  \x1b[1mSTATE\x1b[0m\nk    \x1b[32mheld\x1b[0m\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+}
+
+func TestScreen(t *testing.T) {
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Skip(err)
+	}
+	defer master.Close()
+	defer slave.Close()
+	for _, c := range []struct {
+		env  []string
+		want bool
+	}{{nil, true}, {[]string{"NO_COLOR=1"}, false}, {[]string{"NO_COLOR="}, true}, {[]string{"TERM=dumb"}, false}, {[]string{"TERM=xterm"}, true}} {
+		if got := (&call{io: IO{Out: slave, Env: c.env}}).screen(); got.color != c.want {
+			t.Errorf("%q: colours %v", c.env, got.color)
+		}
+	}
+	f, err := os.Create(t.TempDir() + "/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if got := (&call{io: IO{Out: f}}).screen(); got != (screen{}) {
+		t.Errorf("a file can show %+v", got)
+	}
+}
+
 func TestWidthOf(t *testing.T) {
 	master, slave, err := pty.Open()
 	if err != nil {
@@ -53,7 +107,7 @@ func TestWidthOf(t *testing.T) {
 	if err := pty.Setsize(master, &pty.Winsize{Rows: 24, Cols: 77}); err != nil {
 		t.Fatal(err)
 	}
-	if got := widthOf(slave); got != 77 {
+	if got, _ := sizeOf(slave); got != 77 {
 		t.Errorf("a terminal is %d wide", got)
 	}
 	f, err := os.Create(t.TempDir() + "/f")
@@ -61,7 +115,7 @@ func TestWidthOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if got := widthOf(f); got != 0 {
+	if got, _ := sizeOf(f); got != 0 {
 		t.Errorf("a file is %d wide", got)
 	}
 }

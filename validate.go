@@ -27,6 +27,9 @@ func (s *settler) settleDefaults() {
 	if !c.named {
 		c.Holder = s.hostname()
 	}
+	if c.Interval == 0 {
+		c.Interval = defaultInterval
+	}
 	if s.verb.is(vHistory) && c.Limit == 0 && !c.JSON {
 		c.Limit = defaultLimit
 	}
@@ -53,9 +56,9 @@ func (s *settler) validateKeys() {
 	}
 	if o := findOption(s.verb.bit, "key"); o != nil {
 		set, given := s.chosen["key"]
-		if !given {
+		if !given && !s.verb.is(vDoctor) {
 			s.wrong(codeUsage, "%s", s.noKey())
-		} else if err := backends.CheckKey(s.cfg.Key); err != nil && s.cfg.Key != "" {
+		} else if err := backends.CheckKey(s.cfg.Key); given && err != nil && s.cfg.Key != "" {
 			s.wrong(codeUsage, "%s: %v", set.from, err) // a bad key is bad wherever it was written
 		}
 		return
@@ -106,11 +109,11 @@ func (s *settler) validateTimes() {
 		c.TTL = 0
 		return
 	}
-	if c.TTL < minTTL && s.verb.is(vLease|vRenew) {
+	if c.TTL < minTTL && s.verb.is(vLease|vRenew|vDoctor) {
 		s.conflict([]string{"ttl"}, "%s is shorter than %v: a busy host would lose such a lease by itself", s.told("ttl", c.TTL), minTTL)
 		return
 	}
-	if !s.verb.is(vLease) {
+	if !s.verb.is(vLease | vDoctor) {
 		return
 	}
 	if c.Heartbeat == 0 {
@@ -149,6 +152,10 @@ func (s *settler) conflict(ids []string, format string, a ...any) {
 			code = codeUsage
 		}
 	}
+	if s.verb.is(vDoctor) && ids[0] != "quiet" { // a finding, where a run would be refused
+		s.cfg.conflicts = append(s.cfg.conflicts, problem{code, fmt.Sprintf(format, a...)})
+		return
+	}
 	s.wrong(code, format, a...)
 }
 
@@ -165,7 +172,7 @@ func (s *settler) exclusive(a, b, why string) (useA, useB bool) {
 
 func (s *settler) validateChoices() {
 	c := s.cfg
-	if s.verb.is(vLease) {
+	if s.verb.is(vLease | vDoctor) {
 		useTick, useID := s.exclusive("schedule", "run-id", "both name the run")
 		if !useTick {
 			c.Schedule = ""

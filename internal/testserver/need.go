@@ -28,11 +28,14 @@ var packages = map[string]string{
 	"prometheus":         "prometheus",
 
 	"prometheus-pushgateway": "prometheus-pushgateway",
+
+	"cloud-firestore-emulator.jar": "google-cloud-cli-firestore-emulator",
 }
 
 // folders are searched beside PATH: Debian keeps daemons out of users' paths, and libraries are no programs.
 var folders = []string{"/usr/sbin", "/usr/local/sbin", "/usr/local/bin",
-	"/usr/lib/galera", "/usr/lib64/galera-4", "/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime", "/usr/lib/faketime", "/usr/share/java"}
+	"/usr/lib/galera", "/usr/lib64/galera-4", "/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime", "/usr/lib/faketime", "/usr/share/java",
+	"/usr/lib/google-cloud-sdk/platform/cloud-firestore-emulator"}
 
 // Need skips the test, visibly, when one of the programs is missing here. Where LOCKRUN_TEST_REQUIRE, a list with commas,
 // names the program or its Debian package, a missing one fails the test instead: a skip must not hide where a backend

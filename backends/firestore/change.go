@@ -1,0 +1,179 @@
+package firestore
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/boottime"
+)
+
+// change is what follows from a snapshot.
+type change struct {
+	writes []write                                // nil: nothing has to be written
+	done   func(c *committed, sent time.Duration) // called once they are; sent is the boot clock's time of the request
+}
+
+// change reads a key's documents, has decide say what follows, and writes that on condition that they are still as they
+// were read; where they are not, it begins again. first is a snapshot that the caller has already. decide's error ends it
+// and nothing is written.
+//
+// Where a reply was lost, the same commit is refused as somebody else's change would be, and what the next read shows
+// tells: so decide has to recognise what it has done itself.
+func (b *backend) change(ctx context.Context, key, runID string, token int64, first *snapshot, decide func(*snapshot) (change, error)) error {
+	s := first
+	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+		if s == nil {
+			var err error
+			if s, err = b.read(ctx, key, runID, token); err != nil {
+				return err
+			}
+		}
+		sent := boottime.Now()
+		ch, err := decide(s)
+		if err != nil || ch.writes == nil {
+			return err
+		}
+		c, err := b.commit(ctx, ch.writes)
+		switch {
+		case err == nil:
+			if ch.done != nil {
+				ch.done(c, sent)
+			}
+			return nil
+		case !isConflict(err):
+			return err
+		}
+		s = nil
+		// At once at first: most often it was a beat or a release that came between.
+		if pause > firstPause && !sleep(ctx, rand.N(pause)) {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// mine is the live slot of a lease, or nil.
+func (l *lease) mine(s *snapshot) *slot {
+	own := s.lease.slots[l.grant.Slot]
+	if own == nil || own.owner != l.owner || own.token != l.grant.Token || !own.live(s.now) {
+		return nil
+	}
+	return own
+}
+
+// Abandon undoes an acquire that nobody learnt of, its start included; only the token stays used up.
+func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
+	ctx, cancel := b.bound(ctx)
+	defer cancel()
+	err := b.change(ctx, r.Key, r.RunID, 0, nil, func(s *snapshot) (change, error) {
+		own := s.lease.owned(r.Owner)
+		if own == nil {
+			return change{}, nil
+		}
+		delete(s.lease.slots, own.number)
+		counted, marks := b.uncount(r.Key, own.run)
+		writes := append(b.put(s.lease, s.now), b.touch(r.Key, nil, append(counted, atLeast("token", s.last))...))
+		return change{writes: append(writes, marks...)}, nil
+	})
+	return b.fail(ctx, "give back", err)
+}
+
+// uncount takes one start back: of the key, or of the run id where there is one.
+func (b *backend) uncount(key, runID string) (onKey []transform, marks []write) {
+	if runID == "" {
+		return []transform{add("starts", -1)}, nil
+	}
+	f := fields{"key": str(key), "run_id": str(runID)}
+	return nil, []write{{Update: &document{Name: b.names.mark(key, runID), Fields: f}, Mask: &mask{[]string{"key", "run_id"}},
+		Transforms: []transform{add("attempts", -1), stamp("at")}}}
+}
+
+// Attach reads who has the token.
+func (b *backend) Attach(ctx context.Context, key string, token int64) (backends.Lease, error) {
+	ctx, cancel := b.bound(ctx)
+	defer cancel()
+	sent := boottime.Now()
+	s, err := b.read(ctx, key, "", 0)
+	if err != nil {
+		return nil, b.fail(ctx, "attach", err)
+	}
+	own := s.lease.byToken(token)
+	switch {
+	case own == nil || !own.live(s.now):
+		return nil, backends.ErrLost
+	case !own.loose:
+		return nil, own.heldError(key, backends.NotLoose, own.until(s.now), s.now)
+	}
+	l := b.leaseOf(key, own)
+	alone := len(s.lease.slots) == 1 && s.lease.pause == nil && s.lease.beaten == own.number
+	l.knows(s.lease.updated, sent, own.expires().Sub(s.now), alone)
+	return l, nil
+}
+
+// Break ends leases whoever holds them.
+func (b *backend) Break(ctx context.Context, key string, token int64, by string) ([]backends.State, error) {
+	ctx, cancel := b.bound(ctx)
+	defer cancel()
+	var broken []backends.State
+	err := b.change(ctx, key, "", 0, nil, func(s *snapshot) (change, error) {
+		broken = nil
+		var records []write
+		for _, st := range s.states(key) {
+			if st.State != backends.Held || token != 0 && st.Token != token {
+				continue
+			}
+			broken = append(broken, st)
+			own := s.lease.slots[*st.Slot]
+			if !own.recorded {
+				r := own.record(key)
+				r.Outcome, r.Reason, r.EndedAt = backends.Unlocked, by, s.now
+				records = append(records, b.putRecord(r, s.now))
+			}
+			delete(s.lease.slots, own.number)
+			if s.lease.beat == own.number {
+			}
+		}
+		if broken == nil {
+			return change{}, backends.ErrNotHeld
+		}
+		writes := append(b.put(s.lease, s.now), b.touch(key, nil, atLeast("token", s.last)))
+		return change{writes: append(writes, records...)}, nil
+	})
+	if err != nil {
+		return nil, b.fail(ctx, "unlock", err)
+	}
+	return broken, nil
+}
+
+// Pause sets or replaces a key's pause.
+func (b *backend) Pause(ctx context.Context, key string, p backends.Pause) error {
+	if err := backends.CheckKey(key); err != nil {
+		return err
+	}
+	ctx, cancel := b.bound(ctx)
+	defer cancel()
+	err := b.change(ctx, key, "", 0, nil, func(s *snapshot) (change, error) {
+		s.lease.pause = &pause{by: p.By, reason: p.Reason, at: s.now}
+		if p.For > 0 {
+			s.lease.pause.until = s.now.Add(p.For)
+		}
+		return change{writes: append(b.put(s.lease, s.now), b.touch(key, nil))}, nil
+	})
+	return b.fail(ctx, "pause", err)
+}
+
+// Resume ends a pause.
+func (b *backend) Resume(ctx context.Context, key string) error {
+	ctx, cancel := b.bound(ctx)
+	defer cancel()
+	err := b.change(ctx, key, "", 0, nil, func(s *snapshot) (change, error) {
+		if !s.lease.pause.active(s.now) {
+			return change{}, backends.ErrNotHeld
+		}
+		s.lease.pause = nil
+		return change{writes: append(b.put(s.lease, s.now), b.touch(key, nil, atLeast("token", s.last)))}, nil
+	})
+	return b.fail(ctx, "resume", err)
+}

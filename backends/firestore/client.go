@@ -1,0 +1,174 @@
+package firestore
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+)
+
+// client speaks the REST interface of one database. It connects at the first call, under that call's context.
+type client struct {
+	*config
+	http   *http.Client
+	tokens tokens
+	closed atomic.Bool
+}
+
+// answerLimit bounds an answer: a page of a query is far below it.
+const answerLimit = 64 << 20
+
+// tries and the pauses between them bound what is asked again inside one operation. Whoever called asks again as well,
+// while the backend timeout lasts.
+const (
+	tries      = 6
+	firstPause = 20 * time.Millisecond
+	mostPause  = 600 * time.Millisecond
+)
+
+func newClient(c *config) *client {
+	t := &http.Transport{
+		Proxy:             http.ProxyFromEnvironment,
+		DialContext:       (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext,
+		ForceAttemptHTTP2: true,
+		// Both requests of an acquire, and those of a history over many keys.
+		MaxIdleConnsPerHost: queriesAtOnce,
+		IdleConnTimeout:     4 * time.Minute, // Google's front end cuts after that
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+	}
+	h := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	cl := &client{config: c, http: h}
+	cl.tokens = newTokens(c, h)
+	return cl
+}
+
+func (c *client) close() {
+	c.closed.Store(true)
+	c.http.CloseIdleConnections()
+}
+
+// call asks once, and again while the server says that it is busy, or where a connection that had idled was cut.
+//
+//	an answer                                      done
+//	ABORTED, UNAVAILABLE, RESOURCE_EXHAUSTED, 5xx  again, after a jittered pause
+//	a connection that had idled is gone            again, at once and once
+//	UNAUTHENTICATED with a token used before       again with a new token, once
+//	anything else                                  the error, for the caller to judge
+func (c *client) call(ctx context.Context, path string, body, into any) error {
+	if c.closed.Load() {
+		return errClosed
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	pause, cut, renewed := firstPause, false, false
+	for try := 1; ; try++ {
+		reused, err := c.once(ctx, path, text, into)
+		var api *apiError
+		switch {
+		case err == nil || ctx.Err() != nil || try == tries:
+			return err
+		case errors.As(err, &api) && api.Status == "UNAUTHENTICATED" && !renewed && c.tokens.forget():
+			renewed = true
+		case errors.As(err, &api) && api.busy():
+			if !sleep(ctx, pause/2+rand.N(pause/2)) {
+				return err
+			}
+			pause = min(2*pause, mostPause)
+		case api == nil && reused && !cut:
+			cut = true
+		default:
+			return err
+		}
+	}
+}
+
+// once sends one request. It tells whether that went over a connection which had been used before.
+func (c *client) once(ctx context.Context, path string, body []byte, into any) (reused bool, err error) {
+	token, err := c.tokens.token(ctx)
+	if err != nil {
+		return false, err
+	}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }})
+	target := url.URL{Scheme: c.endpoint.Scheme, Host: c.endpoint.Host, Path: "/v1/" + path}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("User-Agent", "lockrun")
+	// Named databases are routed by this header, as Google's own libraries do.
+	req.Header.Set("X-Goog-Request-Params", "project_id="+url.QueryEscape(c.project)+"&database_id="+url.QueryEscape(c.databaseID))
+	if project := c.tokens.quotaProject(); project != "" {
+		req.Header.Set("X-Goog-User-Project", project)
+	}
+	asked := time.Now()
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return reused, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit))
+	if err != nil {
+		return reused, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return reused, newAPIError(resp, text, asked)
+	}
+	return reused, decode(text, into)
+}
+
+// decode reads an answer. A list can break off with an error as its last element.
+func decode(text []byte, into any) error {
+	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) && bytes.Contains(text, []byte(`"error"`)) {
+		var parts []struct{ Error *apiError }
+		if json.Unmarshal(text, &parts) == nil {
+			for _, p := range parts {
+				if p.Error != nil {
+					return p.Error
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return errNotFirestore
+	}
+	return nil
+}
+
+// connected is a context that calls done once, when the request made with it has its connection. A second request sent
+// then finds an HTTP/2 connection to share, instead of making one of its own.
+func connected(ctx context.Context, done func()) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { done() }})
+}
+
+// sleep waits for d and tells whether it has passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// bound sees to it that an operation ends.
+func (c *client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}

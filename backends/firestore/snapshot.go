@@ -1,0 +1,151 @@
+package firestore
+
+import (
+	"context"
+	"time"
+)
+
+// keyDocument is what is kept of a key for ever.
+type keyDocument struct {
+	updated string // version; "" where it is absent
+	token   int64  // the last one that was given back, or more
+	starts  int    // runs without a run id since the last success
+	cleaned time.Time
+}
+
+// markDocument is what is known of a run id: how often it was started, and when it succeeded.
+type markDocument struct {
+	updated  string
+	at       time.Time // of the last write
+	attempts int
+	done     bool
+}
+
+// snapshot is what one read tells about a key, all at one moment of the server's clock.
+type snapshot struct {
+	now    time.Time
+	lease  *leaseDocument
+	key    keyDocument
+	mark   markDocument
+	record *document // the record of the run that was asked about, nil where there is none
+	last   int64     // the greatest token that is known of
+}
+
+// read gives a key's snapshot, with the mark of runID and the record of token where they are given.
+func (b *backend) read(ctx context.Context, key, runID string, token int64) (*snapshot, error) {
+	n := b.names
+	list := []string{n.lease(key), n.key(key)}
+	if runID != "" {
+		list = append(list, n.mark(key, runID))
+	}
+	if token != 0 {
+		list = append(list, n.record(key, token))
+	}
+	found, now, err := b.client.read(ctx, list...)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSnapshot(key, now, found[n.lease(key)], found[n.key(key)])
+	if err != nil {
+		return nil, err
+	}
+	if runID != "" {
+		s.mark = parseMark(found[n.mark(key, runID)], now.Add(-b.keep.DoneAge))
+	}
+	if token != 0 {
+		s.record = found[n.record(key, token)]
+	}
+	return s, nil
+}
+
+func newSnapshot(key string, now time.Time, lease, kept *document) (*snapshot, error) {
+	l, err := parseLease(key, lease)
+	s := &snapshot{now: now, lease: l, key: parseKey(kept)}
+	if err != nil {
+		return nil, err
+	}
+	s.count()
+	s.last = s.key.token
+	for _, l := range l.slots {
+		s.last = max(s.last, l.token)
+	}
+	return s, nil
+}
+
+// count fills in the attempt of a slot that was written before it was known: what the key's document counts. Whoever
+// changes that count writes it into such a slot in the same commit.
+func (s *snapshot) count() {
+	for _, l := range s.lease.slots {
+		if l.attempt == 0 {
+			l.attempt = max(1, s.key.starts)
+		}
+	}
+}
+
+func parseKey(d *document) keyDocument {
+	if d == nil {
+		return keyDocument{}
+	}
+	return keyDocument{updated: d.Updated, token: d.Fields.num("token"), starts: int(d.Fields.num("starts")), cleaned: microTime(d.Fields.num("cleaned_us"))}
+}
+
+// microTime is a time that a transform can tell, which it can only of numbers.
+func microTime(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}
+
+// parseMark reads a mark; one that is older than it has to be kept is as good as none.
+func parseMark(d *document, oldest time.Time) markDocument {
+	if d == nil {
+		return markDocument{}
+	}
+	m := markDocument{updated: d.Updated, at: parseTime(d.Updated)}
+	if !m.at.Before(oldest) {
+		m.attempts, m.done = int(d.Fields.num("attempts")), d.Fields.flag("done")
+	}
+	return m
+}
+
+// put writes the lease's document as l has it, on condition that it is as it was read. One that has nothing to tell any
+// more is deleted. It returns nothing where there was nothing and is nothing.
+func (b *backend) put(l *leaseDocument, now time.Time) []write {
+	if l.pause != nil && !l.pause.active(now) {
+		l.pause = nil
+	}
+	name := b.names.lease(l.key)
+	switch {
+	case len(l.slots) > 0 || l.pause != nil:
+		return []write{{Update: &document{Name: name, Fields: l.fields()}, Current: version(l.updated)}}
+	case l.updated != "":
+		return []write{{Delete: name, Current: version(l.updated)}}
+	}
+	return nil
+}
+
+// touch writes what the key's document has to have, and leaves the rest of it as it is. more are fields to set.
+func (b *backend) touch(key string, more fields, t ...transform) write {
+	f := fields{"key": str(key), "layout": num(layout)}.with(more)
+	m := &mask{}
+	for name := range f {
+		m.Paths = append(m.Paths, name)
+	}
+	return write{Update: &document{Name: b.names.key(key), Fields: f}, Mask: m, Transforms: t}
+}
+
+// sweep takes the slots that nobody holds out of the document, and records those of them that ran out as crashed.
+func (b *backend) sweep(l *leaseDocument, now time.Time) []write {
+	var writes []write
+	for n, s := range l.slots {
+		if s.taken(now) {
+			continue
+		}
+		if !s.recorded && !s.released {
+			writes = append(writes, b.putRecord(s.crashed(l.key, now), now))
+		}
+		delete(l.slots, n)
+	}
+	return writes
+}

@@ -1,0 +1,46 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/backends/kafka/ledger"
+	"github.com/lockrun/lockrun/backends/kafka/wire"
+)
+
+// fail makes the error that a caller gets of one that is no answer. Answers are handed on as they are.
+func (b *backend) fail(op string, err error) error {
+	if err == nil || settled(err) {
+		return err
+	}
+	e := &backends.Error{Op: op, Backend: b.c.name, Err: err}
+	e.Remedy, e.Permanent = wire.Advice(err)
+	for _, a := range advice {
+		if errors.Is(err, a.err) {
+			e.Remedy, e.Permanent = fmt.Sprintf(a.remedy, b.c.wire.Topic), a.permanent
+		}
+	}
+	return e
+}
+
+var advice = []struct {
+	err       error
+	remedy    string
+	permanent bool
+}{
+	{errNoTime, "set message.timestamp.type=LogAppendTime on %s (kafka-configs.sh --alter), or let lockrun init create another topic", true},
+	{ledger.ErrNewer, "update lockrun on this host: all that share the topic %s have to know its records", true},
+	{ledger.ErrHole, "set cleanup.policy=delete on %s, and use a topic that was never compacted; lockrun doctor tells more", true},
+	{errTorn, "do not delete records of %s while leases are held; asking again helps", false},
+}
+
+// settled tells whether err is an answer that the log gave positively, or a request that nothing was asked for.
+func settled(err error) bool {
+	var held *backends.HeldError
+	var done *backends.DoneError
+	var usage *backends.UsageError
+	var own *backends.Error
+	return errors.As(err, &held) || errors.As(err, &done) || errors.As(err, &usage) || errors.As(err, &own) ||
+		errors.Is(err, backends.ErrLost) || errors.Is(err, backends.ErrNotHeld)
+}

@@ -1,0 +1,257 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockrun/lockrun/backends/kafka/ledger"
+	"github.com/lockrun/lockrun/backends/kafka/wire"
+)
+
+// log is one partition and what this process has read of it.
+type log struct {
+	b  *backend
+	id int
+
+	// turn is taken for whatever touches the fields below, reading from the broker included. It is a channel so that
+	// whoever waits for it can stop waiting.
+	turn chan struct{}
+
+	book    *ledger.Book              // nil: nothing has been read yet, or what was read is of no more use
+	ctx     context.Context           // of whoever has the turn
+	pending map[string]*ledger.Result // by the ids of this process's appends that have not come by; nil until they do
+	ended   map[int64]string          // tokens that this process has seen released, and by which owner
+	clock   clock
+}
+
+func newLog(b *backend, partition int) *log {
+	return &log{b: b, id: partition, turn: make(chan struct{}, 1), pending: map[string]*ledger.Result{}, ended: map[int64]string{}}
+}
+
+// Sizes and times of reading.
+const (
+	tailLines   = 32          // how many of the last records are read at first
+	chunk       = 1 << 20     // bytes of one read of what is new
+	lookBytes   = 16 << 10    // bytes of one read of a record found by the index: it and a few after it
+	seeWithin   = time.Second // how long one read waits for a record that is known to be there
+	patientRead = 20 * time.Second
+)
+
+// with does something with the book, having the turn. f may be called again with another book where the first turned out
+// to be of no use.
+func (l *log) with(ctx context.Context, f func(*ledger.Book) error) error {
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-l.turn }()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	l.ctx = ctx
+	for try := 0; ; try++ {
+		err := l.ready()
+		if err == nil {
+			err = f(l.book)
+		}
+		if l.book != nil && l.book.Torn() {
+			l.book = nil
+			if err == nil {
+				err = errTorn
+			}
+		}
+		if errors.Is(err, wire.OffsetOutOfRange) || errors.Is(err, ledger.ErrHole) {
+			l.book = nil // what was known of the log no longer fits it; a new reader may fare better
+		} else if !errors.Is(err, errTorn) {
+			return err
+		}
+		if try == 2 {
+			return err
+		}
+	}
+}
+
+// errTorn means that the log changed under what was read of it.
+var errTorn = errors.New("the log was cut, or has lost its end, while it was read")
+
+// ready begins the book, if there is none.
+func (l *log) ready() error {
+	if l.book != nil {
+		return nil
+	}
+	end, err := l.b.client.End(l.ctx, l.id)
+	if err != nil {
+		return err
+	}
+	l.book, err = l.bookAt(end, l.saw)
+	return err
+}
+
+// bookAt begins a book that has read everything before end.
+func (l *log) bookAt(end int64, watch func(ledger.Line, ledger.Result)) (*ledger.Book, error) {
+	first := max(end-tailLines, 0)
+	for {
+		lines, start, err := l.lines(first, end)
+		if errors.Is(err, wire.OffsetOutOfRange) && start > first {
+			first = start
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		book, need, err := ledger.NewBook(start, first, lines, l.source, watch)
+		if err != nil || book != nil {
+			return book, err
+		}
+		first = need
+	}
+}
+
+// lines reads the records from first on and before end. It also tells where the log begins.
+func (l *log) lines(first, end int64) (lines []ledger.Line, start int64, err error) {
+	for next := first; ; {
+		found, err := l.b.client.Fetch(l.ctx, l.id, next, 0, chunk)
+		if errors.Is(err, wire.OffsetOutOfRange) {
+			start, _, err2 := l.b.client.Offsets(l.ctx, l.id)
+			return nil, max(start, found.LogStart), errors.Join(err, err2)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		more, err := l.read(found.Records)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, line := range more {
+			if line.Offset < end {
+				lines = append(lines, line)
+			}
+		}
+		if next = found.Next; next >= end {
+			return lines, found.LogStart, nil
+		}
+		if len(found.Records) == 0 && found.HighWater <= next {
+			if err := l.ctx.Err(); err != nil {
+				return nil, 0, err
+			}
+			time.Sleep(time.Millisecond) // a new leader that has not caught up with what its followers are known to have
+		}
+	}
+}
+
+// read makes lines of records, and sees to the clock.
+func (l *log) read(records []wire.Record) ([]ledger.Line, error) {
+	lines := make([]ledger.Line, 0, len(records))
+	for _, r := range records {
+		line, err := ledger.Read(ledgerRecord(r))
+		if err != nil {
+			return nil, err
+		}
+		if r.Appended {
+			l.clock.atLeast(line.Time)
+		}
+		lines = append(lines, line)
+	}
+	return lines, nil
+}
+
+// ledgerRecord is a record as the rules want it.
+func ledgerRecord(r wire.Record) ledger.Record {
+	lr := ledger.Record{Offset: r.Offset, Epoch: r.Epoch, Key: r.Key, Value: r.Value}
+	if r.Appended {
+		lr.Time = r.Time.UnixMilli()
+	}
+	for _, h := range r.Headers {
+		if h.Name == ledger.HeaderName {
+			lr.Carry = h.Value
+		}
+	}
+	return lr
+}
+
+// source is where a book gets single records from.
+func (l *log) source(first, last int64) ([]ledger.Line, error) {
+	var lines []ledger.Line
+	size := lookBytes
+	for next := first; next <= last; size = chunk {
+		found, err := l.b.client.Fetch(l.ctx, l.id, next, 0, size)
+		if err != nil {
+			return nil, err
+		}
+		more, err := l.read(found.Records)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, more...)
+		if found.Next == next {
+			break
+		}
+		next = found.Next
+	}
+	return lines, nil
+}
+
+// advance takes what a fetch has found into the book.
+func (l *log) advance(book *ledger.Book, found wire.Fetched) error {
+	book.Cut(found.LogStart)
+	lines, err := l.read(found.Records)
+	if err != nil {
+		return err
+	}
+	for _, line := range lines {
+		if err := book.Feed(line); err != nil {
+			return err
+		}
+	}
+	if found.Next > book.Next() {
+		return fmt.Errorf("%w: before offset %d", ledger.ErrHole, found.Next)
+	}
+	if book.Torn() {
+		return errTorn
+	}
+	return nil
+}
+
+// catchUp reads what is new now. It returns when all has been read that the broker had when it was asked.
+func (l *log) catchUp(book *ledger.Book) error {
+	for {
+		found, err := l.b.client.Fetch(l.ctx, l.id, book.Next(), 0, chunk)
+		if err != nil {
+			return err
+		}
+		if err := l.advance(book, found); err != nil || book.Next() >= found.HighWater {
+			return err
+		}
+	}
+}
+
+// readTo reads until the record at that offset has come by.
+func (l *log) readTo(book *ledger.Book, offset int64) error {
+	for book.Next() <= offset {
+		found, err := l.b.client.Fetch(l.ctx, l.id, book.Next(), seeWithin, chunk)
+		if err == nil {
+			err = l.advance(book, found)
+		}
+		if err != nil {
+			return err
+		}
+		if err := l.ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// saw keeps what this process waits to hear of.
+func (l *log) saw(line ledger.Line, res ledger.Result) {
+	id := line.Entry.ID()
+	if _, mine := l.pending[id]; mine {
+		l.pending[id] = &res
+	}
+	if res.Did == ledger.Ended && line.Entry.Writer == l.b.writer {
+		l.ended[res.Lease.Token] = res.Lease.Owner
+	}
+}

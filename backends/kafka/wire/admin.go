@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -29,6 +30,13 @@ func (c *Client) CreateTopic(ctx context.Context, spec TopicSpec) error {
 		return err
 	}
 	return c.awaitTopic(ctx, spec.Partitions)
+}
+
+// AwaitTopic waits until the topic can be used, with at least so many partitions, for when somebody else is creating it.
+func (c *Client) AwaitTopic(ctx context.Context, partitions int) error {
+	ctx, cancel := c.bound(ctx, 0)
+	defer cancel()
+	return c.awaitTopic(ctx, partitions)
 }
 
 func (cn *conn) create(ctx context.Context, t createTopic) error {
@@ -76,19 +84,16 @@ func (c *Cluster) ready(partitions int) error {
 	return nil
 }
 
-// Resource types of Kafka.
-const (
-	resourceTopic  = 2
-	resourceBroker = 4
-)
+// resourceTopic is Kafka's number for a topic among what has a configuration.
+const resourceTopic = 2
 
-// TopicConfig is the topic's whole configuration, the cluster's defaults included, by name.
-func (c *Client) TopicConfig(ctx context.Context) (map[string]string, error) {
+// TopicConfig is the topic's configuration, the cluster's defaults included, by name: the settings that are named, or all.
+func (c *Client) TopicConfig(ctx context.Context, names ...string) (map[string]string, error) {
 	registerAdmin()
 	ctx, cancel := c.bound(ctx, 0)
 	defer cancel()
 	return race(ctx, c, func(ctx context.Context, cn *conn) (map[string]string, error) {
-		return cn.describe(ctx, configResource{Type: resourceTopic, Name: c.config.Topic})
+		return cn.describe(ctx, configResource{Type: resourceTopic, Name: c.config.Topic, Names: names})
 	})
 }
 
@@ -115,3 +120,18 @@ func (cn *conn) describe(ctx context.Context, r configResource) (map[string]stri
 func IsMissing(err error) bool {
 	return errors.Is(err, ErrNoTopic) || errors.Is(err, UnknownTopic)
 }
+
+// Reach asks one broker, which need not be the one that would be asked otherwise, and tells how long its answer took,
+// connecting not included.
+func (c *Client) Reach(ctx context.Context, address string) (time.Duration, error) {
+	ctx, cancel := c.bound(ctx, 0)
+	defer cancel()
+	return oneOff(ctx, c, address, func(ctx context.Context, cn *conn) (time.Duration, error) {
+		sent := time.Now()
+		_, err := cn.metadata(ctx, false)
+		return time.Since(sent), err
+	})
+}
+
+// Bootstrap are the addresses that the client was given, with their ports.
+func (c *Client) Bootstrap() []string { return slices.Clone(c.config.Brokers) }

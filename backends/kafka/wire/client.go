@@ -54,7 +54,7 @@ func New(config Config) *Client {
 	if config.User != "" || config.Mechanism != "" {
 		registerSASL()
 	}
-	config.Brokers = withPorts(config.Brokers)
+	config.Brokers = WithPorts(config.Brokers)
 	c := &Client{config: config, idle: make(map[string][]*conn), open: make(map[*conn]bool), chosen: config.Mechanism}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.view.turn = make(chan struct{}, 1)
@@ -64,7 +64,8 @@ func New(config Config) *Client {
 // defaultPort is Kafka's own.
 const defaultPort = "9092"
 
-func withPorts(brokers []string) []string {
+// WithPorts completes addresses that have no port with Kafka's own.
+func WithPorts(brokers []string) []string {
 	brokers = slices.Clone(brokers)
 	for i, b := range brokers {
 		if _, port, err := net.SplitHostPort(b); err != nil || port == "" {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/backends/firestore"
 	"github.com/lockrun/lockrun/backends/mysql"
 	"github.com/lockrun/lockrun/backends/redis"
 	"github.com/lockrun/lockrun/backends/sqlite"
@@ -21,6 +22,7 @@ var drivers = map[string]backends.OpenFunc{
 	"redis+cluster":  redis.Open,
 	"redis+quorum":   redis.Open,
 	"mysql":          mysql.Open,
+	"firestore":      firestore.Open,
 }
 
 // openBackend opens the store that cfg names, the embedded one where it names none.

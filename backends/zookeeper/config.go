@@ -1,0 +1,177 @@
+package zookeeper
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockrun/lockrun/backends"
+)
+
+const (
+	defaultPort   = "2181"
+	defaultChroot = "/lockrun"
+)
+
+// config is what a URL and its options ask for.
+type config struct {
+	name     string   // without secrets
+	hosts    []string // host:port
+	root     string   // the chroot, without a slash at its end
+	user     string   // "" without credentials
+	password string
+	tls      *tls.Config // nil without TLS
+
+	keep     backends.Keep
+	timeout  time.Duration
+	readOnly bool
+}
+
+// configure turns URL and options into a config. Whatever it refuses is a *backends.UsageError.
+func configure(u *backends.URL, o backends.Options) (*config, error) {
+	if err := u.Only("tls", "ca", "cert", "key", "server_name"); err != nil {
+		return nil, err
+	}
+	o = o.WithDefaults()
+	c := &config{user: u.User, password: u.Password, keep: o.Keep, timeout: o.Timeout, readOnly: o.ReadOnly}
+	if !u.HasPassword {
+		c.password = o.Password
+	}
+	for _, step := range []func(*backends.URL) error{c.setHosts, c.setRoot, c.checkUser, c.setTLS} {
+		if err := step(u); err != nil {
+			return nil, err
+		}
+	}
+	named := *u
+	named.Path = c.root
+	c.name = named.String()
+	return c, nil
+}
+
+func wrong(why, remedy string) error {
+	return &backends.UsageError{What: "zookeeper URL", Why: why, Remedy: remedy}
+}
+
+func (c *config) setHosts(u *backends.URL) error {
+	if len(u.Hosts) == 0 {
+		return wrong("it names no host", "write zookeeper://h1:2181,h2:2181,h3:2181/chroot")
+	}
+	for _, h := range u.Hosts {
+		host, port, err := net.SplitHostPort(h)
+		if err != nil {
+			host, port = strings.Trim(h, "[]"), defaultPort
+		}
+		if port == "" {
+			port = defaultPort
+		}
+		c.hosts = append(c.hosts, net.JoinHostPort(host, port))
+	}
+	return nil
+}
+
+// setRoot checks the chroot by the rules that servers have for names.
+func (c *config) setRoot(u *backends.URL) error {
+	c.root = strings.TrimRight(u.Path, "/")
+	if c.root == "" {
+		c.root = defaultChroot
+	}
+	for _, part := range strings.Split(c.root, "/")[1:] {
+		switch {
+		case part == "":
+			return wrong("the chroot has an empty part", "write it like /team/lockrun")
+		case part == "." || part == "..":
+			return wrong("the chroot has a part "+part, "write it as an absolute path")
+		case strings.ContainsFunc(part, refused):
+			return wrong("the chroot has a character that ZooKeeper does not allow", "use letters, digits, dashes and the like")
+		}
+	}
+	if c.root == "/zookeeper" || strings.HasPrefix(c.root, "/zookeeper/") {
+		return wrong("the chroot /zookeeper belongs to the servers themselves", "use another")
+	}
+	return nil
+}
+
+// refused is what a server's PathUtils.validatePath refuses.
+func refused(r rune) bool {
+	return r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0xd800 && r <= 0xf8ff || r >= 0xfff0 && r <= 0xffff
+}
+
+// checkUser wants both or neither: digest authentication is "user:password", and who would leave the password out would
+// close the nodes to everybody else without a secret.
+func (c *config) checkUser(u *backends.URL) error {
+	switch {
+	case c.user == "" && c.password != "":
+		return wrong("there is a password without a user", "write zookeeper://user@host")
+	case c.user != "" && c.password == "":
+		return wrong("there is a user without a password", "name a password_file, or write zookeeper://user:password@host")
+	case strings.Contains(c.user, ":"):
+		return wrong("the user's name has a ':'", "digest authentication cannot tell it from the password; use another name")
+	}
+	return nil
+}
+
+// acl is whom new nodes are open to: with credentials their owner alone.
+func (c *config) acl() []zk.ACL {
+	if c.user != "" {
+		return zk.AuthACL(zk.PermAll)
+	}
+	return zk.WorldACL(zk.PermAll)
+}
+
+// setTLS reads what TLS needs. Without ca the system's roots count, and with them SSL_CERT_FILE.
+func (c *config) setTLS(u *backends.URL) error {
+	switch u.Param("tls") {
+	case "true":
+	case "false", "":
+		for _, name := range []string{"ca", "cert", "key", "server_name"} {
+			if u.Param(name) != "" {
+				return wrong(name+" is given, but no TLS is asked for", "add tls=true")
+			}
+		}
+		return nil
+	default:
+		return wrong("tls is neither true nor false", "write tls=true")
+	}
+	c.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name")}
+	if err := c.setRoots(u.Param("ca")); err != nil {
+		return err
+	}
+	return c.setCertificate(u.Param("cert"), u.Param("key"))
+}
+
+func (c *config) setRoots(file string) error {
+	if file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return wrong("ca cannot be read: "+oneLine(err.Error()), "check the file and its rights")
+	}
+	c.tls.RootCAs = x509.NewCertPool()
+	if !c.tls.RootCAs.AppendCertsFromPEM(text) {
+		return wrong("ca "+file+" holds no certificate", "it has to be PEM")
+	}
+	return nil
+}
+
+func (c *config) setCertificate(cert, key string) error {
+	switch {
+	case cert == "" && key == "":
+		return nil
+	case cert == "":
+		return wrong("key is given without cert", "give both")
+	case key == "":
+		key = cert
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return wrong("cert and key cannot be used: "+oneLine(err.Error()), "both have to be readable PEM files that belong together")
+	}
+	c.tls.Certificates = []tls.Certificate{pair}
+	return nil
+}

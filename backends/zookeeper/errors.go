@@ -1,0 +1,140 @@
+package zookeeper
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockrun/lockrun/backends"
+)
+
+// What is found in the store that cannot be.
+var (
+	errNotInitialised = errors.New("the chroot has not been set up")
+	errForeign        = errors.New("what stands under this key was not written by lockrun")
+	errNewer          = errors.New("what stands under this key was written by a newer lockrun")
+)
+
+// oneLine makes one line of what a server or a library said.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// fail makes the error that a caller gets: what was tried, on which servers, why it failed and what to do. What the store
+// has answered positively passes as it is.
+func (b *backend) fail(ctx context.Context, op string, err error) error {
+	var known *backends.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	if end := ctx.Err(); end != nil && !errors.Is(err, end) {
+		err = errors.Join(err, end)
+	}
+	remedy, permanent := b.advise(err)
+	return &backends.Error{Op: op, Backend: b.Name(), Err: &told{explain(err), err}, Remedy: remedy, Permanent: permanent}
+}
+
+// told keeps the cause for errors.Is behind words for people.
+type told struct {
+	text string
+	err  error
+}
+
+func (t *told) Error() string { return t.text }
+func (t *told) Unwrap() error { return t.err }
+
+// explain is the cause in words.
+func explain(err error) string {
+	var f *fault
+	switch {
+	case errors.As(err, &f):
+		return f.phase + ": " + oneLine(explainFault(f.err))
+	case errors.Is(err, context.Canceled):
+		return "given up"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer in time"
+	}
+	return oneLine(strings.TrimPrefix(err.Error(), "zk: "))
+}
+
+func explainFault(err error) string {
+	var op *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, errNoAnswer):
+		return errNoAnswer.Error()
+	case errors.As(err, &dns):
+		return dns.Name + ": " + dns.Err
+	case errors.As(err, &op):
+		return op.Err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer in time"
+	}
+	return err.Error()
+}
+
+const upRemedy = "check that the servers are up, that most of them see each other, and that firewalls let this host through"
+
+// advise is what to do about an error, and whether asking again would give the same answer.
+func (b *backend) advise(err error) (remedy string, permanent bool) {
+	switch {
+	case errors.Is(err, errClosed):
+		return "", true
+	case errors.Is(err, context.Canceled):
+		return "", false
+	case errors.Is(err, errNotInitialised):
+		return "run lockrun init against this backend", true
+	case errors.Is(err, errForeign):
+		return "another program uses this name: choose another key or another chroot", true
+	case errors.Is(err, errNewer):
+		return "update lockrun on this host", true
+	case errors.Is(err, zk.ErrNoAuth) && b.c.user == "":
+		return "the nodes are closed to others: name the user, and its password in a password_file", true
+	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL):
+		return "check user and password: the nodes belong to whoever ran lockrun init", true
+	}
+	return b.adviseConnection(err)
+}
+
+// adviseConnection is advice about failures to get an answer at all.
+func (b *backend) adviseConnection(err error) (string, bool) {
+	var record tls.RecordHeaderError
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &record):
+		return "there is no TLS on that port: leave tls out, or name the servers' secureClientPort", true
+	case isCertificate(err):
+		return "check ca and server_name of the URL, and the server's certificate", true
+	case strings.Contains(err.Error(), "tls:"):
+		return "check cert and key of the URL, and the server's TLS settings", true
+	case errors.As(err, &dns):
+		return "check the host's name", dns.IsNotFound
+	case errors.Is(err, errNoSession) && b.c.tls == nil:
+		return "it may have lost its quorum, be full (maxClientCnxns), or want TLS (tls=true)", false
+	case errors.Is(err, errNoSession):
+		return "it may have lost its quorum, be full (maxClientCnxns), or want a client certificate (cert and key)", false
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "check host and port, and that the server runs", false
+	case errors.Is(err, errNoAnswer), errors.Is(err, errOverdue), errors.Is(err, context.DeadlineExceeded), isBroken(err):
+		return upRemedy, false
+	}
+	return "see lockrun doctor", false
+}
+
+func isCertificate(err error) bool {
+	var verify *tls.CertificateVerificationError
+	var host x509.HostnameError
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &verify) || errors.As(err, &host) || errors.As(err, &unknown) || errors.As(err, &invalid)
+}
+
+// isHangUp tells whether the other side ended the connection.
+func isHangUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

@@ -1,0 +1,112 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lockrun/lockrun/backends"
+)
+
+// Break ends live leases and minimum holds of a key; see backends.Backend.
+func (b *backend) Break(ctx context.Context, key string, token int64, by string) ([]backends.State, error) {
+	var broken []backends.State
+	err := b.change(ctx, "unlock", key, false, func(s *session, v *view) (*edit, error) {
+		broken = nil
+		e := b.edit(v)
+		for _, st := range v.states() {
+			if st.State != backends.Held || token != 0 && st.Token != token {
+				continue
+			}
+			broken = append(broken, st)
+			l := v.s.slotOf(*st.Slot)
+			e.endLease(l)
+			if !l.Recorded {
+				rec := l.record(key, b.Name())
+				rec.Outcome, rec.Reason, rec.EndedAt = backends.Unlocked, by, v.instant()
+				e.remember(rec)
+			}
+			v.s.drop(l.Slot)
+		}
+		if broken == nil {
+			return nil, backends.ErrNotHeld
+		}
+		return e, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return broken, nil
+}
+
+// Pause keeps a key from being acquired.
+func (b *backend) Pause(ctx context.Context, key string, p backends.Pause) error {
+	if err := backends.CheckKey(key); err != nil {
+		return err
+	}
+	return b.change(ctx, "pause", key, true, func(s *session, v *view) (*edit, error) {
+		v.s.Pause = &pause{By: p.By, Reason: p.Reason, At: v.at()}
+		if p.For > 0 {
+			v.s.Pause.Until = v.at() + inMicros(p.For)
+		}
+		return b.edit(v), nil
+	})
+}
+
+// Resume ends a pause.
+func (b *backend) Resume(ctx context.Context, key string) error {
+	return b.change(ctx, "resume", key, false, func(s *session, v *view) (*edit, error) {
+		if !v.paused() {
+			return nil, backends.ErrNotHeld
+		}
+		v.s.Pause = nil
+		return b.edit(v), nil
+	})
+}
+
+// Record adds what no release tells; see backends.Backend.
+func (b *backend) Record(ctx context.Context, r backends.Record) error {
+	if err := backends.CheckKey(r.Key); err != nil {
+		return err
+	}
+	if r.Backend == "" {
+		r.Backend = b.Name()
+	}
+	return b.change(ctx, "record", r.Key, true, func(s *session, v *view) (*edit, error) {
+		if r.StartedAt.IsZero() {
+			r.StartedAt = v.instant()
+		}
+		if r.EndedAt.IsZero() {
+			r.EndedAt = v.instant()
+		}
+		if r.Outcome.Refusal() {
+			return nil, b.addRefusal(ctx, s, v.path, r, v.instant())
+		}
+		e := b.edit(v)
+		l := v.s.find(func(l *slot) bool { return r.Token != 0 && l.Token == r.Token && !l.Recorded })
+		if l != nil { // what a taker would write down later is completed at once
+			l.Recorded = true
+			r = backends.Complete(v.crashed(l, b.Name()), r)
+		}
+		return e, e.rememberOrComplete(ctx, s, l == nil && r.Token != 0, r)
+	})
+}
+
+// change is an operator's or a late run's change of a key, which create makes known.
+func (b *backend) change(ctx context.Context, op, key string, create bool, f func(*session, *view) (*edit, error)) error {
+	s, err := b.session(ctx)
+	if err != nil {
+		return b.fail(ctx, op, err)
+	}
+	update := b.update
+	if create {
+		update = b.updateKnown
+	}
+	err = update(ctx, s, key, query{}, func(v *view) (*edit, error) { return f(s, v) })
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, backends.ErrNotHeld):
+		return backends.ErrNotHeld
+	}
+	return b.fail(ctx, op, err)
+}

@@ -196,7 +196,9 @@ func (l *log) source(first, last int64) ([]ledger.Line, error) {
 
 // advance takes what a fetch has found into the book.
 func (l *log) advance(book *ledger.Book, found wire.Fetched) error {
-	book.Cut(found.LogStart)
+	if book.Cut(found.LogStart); book.Torn() {
+		return errTorn
+	}
 	lines, err := l.read(found.Records)
 	if err != nil {
 		return err

@@ -282,29 +282,38 @@ func (p *Page) load(b *Book, offset int64) error {
 	}
 	for _, l := range found {
 		if l.Entry != nil && l.Entry.Key == p.key {
-			p.feed(l, b)
+			p.apply(l, b)
 		}
 	}
 	return nil
 }
 
-// feed replays one record and tells whether it contradicts what is known: its writer had read up to an offset, and what it
-// knew of the key there is not what we know.
+// feed replays one record, unless it contradicts what is known: its writer had read up to an offset, and what it knew of
+// the key there is not what we know.
 func (p *Page) feed(l Line, b *Book) (torn bool) {
-	if believable(l.Carry.AsOf, b.start) {
-		for i := len(p.snaps) - 1; i >= 0; i-- {
-			if p.snaps[i].asOf <= l.Carry.AsOf {
-				torn = p.snaps[i].text != l.Carry.State.Text()
-				break
-			}
-		}
+	if believable(l.Carry.AsOf, b.start) && !p.agrees(l.Carry) {
+		return true
 	}
+	p.apply(l, b)
+	return false
+}
+
+func (p *Page) apply(l Line, b *Book) {
 	res := p.state.Apply(l.Record, l.Entry)
 	p.remember(l.Offset)
 	if b.watch != nil {
 		b.watch(l, res)
 	}
-	return torn
+}
+
+// agrees compares what a writer knew with what was known here as of the same offset, where that is still remembered.
+func (p *Page) agrees(c *Carry) bool {
+	for i := len(p.snaps) - 1; i >= 0; i-- {
+		if p.snaps[i].asOf <= c.AsOf {
+			return p.snaps[i].text == c.State.Text()
+		}
+	}
+	return true
 }
 
 func (p *Page) remember(asOf int64) {

@@ -54,12 +54,13 @@ func (cn *conn) create(ctx context.Context, t createTopic) error {
 	return nil
 }
 
-// awaitTopic waits until a broker knows the topic with a leader for each partition: they learn of it one after the other.
+// awaitTopic waits until each broker that answers knows the topic with a leader for each partition. They learn of it one
+// after the other, and who asks next may ask the last of them.
 func (c *Client) awaitTopic(ctx context.Context, partitions int) error {
 	for {
 		found, err := c.ask(ctx, false)
 		if err == nil {
-			if err = found.ready(partitions); err == nil {
+			if err = found.ready(partitions); err == nil && c.knownToAll(ctx, found.Brokers, partitions) {
 				return nil
 			}
 		}
@@ -69,6 +70,22 @@ func (c *Client) awaitTopic(ctx context.Context, partitions int) error {
 			return failed(PhaseCreate, "", err)
 		}
 	}
+}
+
+// laggard bounds the wait for one broker's word on whether it knows the topic.
+const laggard = 500 * time.Millisecond
+
+// knownToAll tells whether no broker says that the topic is not ready. One that does not answer says nothing.
+func (c *Client) knownToAll(ctx context.Context, brokers []Broker, partitions int) bool {
+	ctx, cancel := context.WithTimeout(ctx, laggard)
+	defer cancel()
+	for _, b := range brokers {
+		found, err := oneOff(ctx, c, b.Addr(), func(ctx context.Context, cn *conn) (*Cluster, error) { return cn.metadata(ctx, false) })
+		if err == nil && found.ready(partitions) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // ready tells what is still missing.

@@ -247,7 +247,8 @@ func (c *Client) tryLeader(ctx context.Context, p Phase, partition int, do func(
 func repeatable(err error) bool {
 	var code Code
 	if errors.As(err, &code) {
-		return code.passing()
+		// A leader that does not know its partition has just been made one, or the topic is gone, which metadata will tell.
+		return code.passing() || code == UnknownTopic
 	}
 	if errors.Is(err, ErrNoLeader) {
 		return true

@@ -168,7 +168,7 @@ func (m *minder) mind() int {
 		}
 	}
 	r := m.r
-	r.b, r.req.RunID, r.waited = a.b, a.runID, a.waited
+	r.learn(a)
 	defer r.close()
 	if a.err != nil {
 		return m.tell((&call{cfg: r.cfg, ui: r.ui}).notAcquired(a.err), 0)

@@ -26,7 +26,7 @@ func newShellBench(t *testing.T) *shellBench {
 	t.Helper()
 	dir := t.TempDir()
 	url := "sqlite://" + filepath.Join(dir, "lockrun.db")
-	return &shellBench{dir: dir, cfg: &Config{Backend: url, BackendTimeout: 5 * time.Second},
+	return &shellBench{dir: dir, cfg: &Config{Backends: []Store{{URL: url}}, BackendTimeout: 5 * time.Second},
 		env: append(os.Environ(), "LOCKRUN_TEST_MAIN=1", "HOME="+dir, "XDG_CONFIG_HOME=", "LOCKRUN_OWNER=", "LOCKRUN_BACKEND="+url, "lockrun="+os.Args[0])}
 }
 

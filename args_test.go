@@ -55,7 +55,7 @@ func TestCut(t *testing.T) {
 func TestCutRefuses(t *testing.T) {
 	for _, c := range []struct{ line, why string }{
 		{"--nonsense --key k -- x", "--nonsense is not an option of lockrun run"},
-		{"--record=secret -- x", "--record is not an option of this version"},
+		{"--colour=secret -- x", "--colour is not an option of lockrun run"},
 		{"--hook-timeout 1s -- x", "--hook-timeout is not an option of this version"},
 		{"status --ttl 5s", "--ttl is not an option of lockrun status"},
 		{"--key -- x", "--key needs a value"},

@@ -3,16 +3,16 @@ package main
 import "strings"
 
 // childEnv is the environment of COMMAND: ours, with the grant placed last and every earlier value of its variables
-// taken out, because programs differ in which of two they take. A password that came in LOCKRUN_BACKEND is taken out of
-// it; where the URL cannot be read for certain the variable is left out altogether.
+// taken out, because programs differ in which of two they take. A password that came in LOCKRUN_BACKEND, or in the variable of
+// another store, is taken out of it; where a URL cannot be read for certain the variable is left out altogether.
 func childEnv(_ *Config, env, grant []string) []string {
 	out := make([]string, 0, len(env)+len(grant))
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")
 		switch {
 		case sets(grant, name):
-		case name == "LOCKRUN_BACKEND" && strings.Contains(value, "://"):
-			if safe, err := withoutPassword(value); err == nil {
+		case namesStores(name) && strings.Contains(value, "://"):
+			if safe, err := withoutPasswords(value); err == nil {
 				out = append(out, name+"="+safe)
 			}
 		default:
@@ -30,4 +30,25 @@ func sets(vars []string, name string) bool {
 		}
 	}
 	return false
+}
+
+// namesStores tells the variables that may hold the URL of a store.
+func namesStores(name string) bool {
+	return name == "LOCKRUN_BACKEND" || name == "LOCKRUN_RECORD" || name == "LOCKRUN_FALLBACK"
+}
+
+// withoutPasswords does withoutPassword for each line.
+func withoutPasswords(value string) (string, error) {
+	lines := strings.Split(value, "\n")
+	for i, line := range lines {
+		if !strings.Contains(line, "://") {
+			continue
+		}
+		safe, err := withoutPassword(line)
+		if err != nil {
+			return "", err
+		}
+		lines[i] = safe
+	}
+	return strings.Join(lines, "\n"), nil
 }

@@ -21,8 +21,10 @@ func TestChildEnvHidesThePassword(t *testing.T) {
 		"redis://u@h/0":               "LOCKRUN_BACKEND=redis://u@h/0",
 		"sqlite:///var/x.db":          "LOCKRUN_BACKEND=sqlite:///var/x.db",
 		"prod":                        "LOCKRUN_BACKEND=prod",
-		"redis://u:p#w@h":             "", // ambiguous: not shown at all
-		"redis://u:p@w@h":             "",
+		"redis://u:pw@h\nlocal\nmysql://v:pw@i/d": "LOCKRUN_BACKEND=redis://u@h\nlocal\nmysql://v@i/d",
+		"redis://u@h\nredis://u:p#w@h":            "",
+		"redis://u:p#w@h":                         "", // ambiguous: not shown at all
+		"redis://u:p@w@h":                         "",
 	} {
 		var wanted []string
 		if want != "" {
@@ -30,6 +32,11 @@ func TestChildEnvHidesThePassword(t *testing.T) {
 		}
 		if got := childEnv(&Config{}, []string{"LOCKRUN_BACKEND=" + url}, nil); !slices.Equal(got, wanted) {
 			t.Errorf("%s: %q", url, got)
+		}
+	}
+	for _, name := range []string{"LOCKRUN_RECORD", "LOCKRUN_FALLBACK"} {
+		if got := childEnv(&Config{}, []string{name + "=redis://u:pw@h"}, nil); !slices.Equal(got, []string{name + "=redis://u@h"}) {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

@@ -10,11 +10,12 @@ type Config struct {
 	Key      string   // run, acquire, renew, release: the key
 	Keys     []string // status, history, unlock, pause, resume: the keys named as arguments
 	Command  []string // COMMAND and its arguments, never parsed
-	Backend  string   // URL of the store; "" is the embedded default
-	BackendN string   // the name it had in the configuration file; "" for a bare URL
-	Password string   // of [backends.NAME], from password_file; never printed
+	Backends []Store  // where leases live; all of them have to be held, in this order. Never empty
+	Record   *Store   // where run records are kept instead; nil: in the first of Backends
+	Fallback *Store   // whose lease is taken where the backend cannot answer; nil: none
 
 	TTL         time.Duration // length of the lease, from the last heartbeat; renew: 0 is the length it was granted with
+	AutoTTL     bool          // TTL, Heartbeat and Grace are settled by the key's history, and Heartbeat and Grace 0 until then
 	Heartbeat   time.Duration // renewal interval; default TTL/3, at most TTL/2
 	Wait        time.Duration // how long to wait for a held lease; 0 skips at once, WaitForever waits without end
 	HoldAtLeast time.Duration // keep the lease this long after the start; 0: no longer than the job
@@ -27,7 +28,7 @@ type Config struct {
 	Slots       int    // holders at once, at least 1
 	Descendants string // leave, wait, kill
 	OnLost      string // kill, continue
-	OnUnavail   string // fail, skip, run
+	OnUnavail   string // fail, skip, run, fallback
 
 	BackendTimeout time.Duration  // bound on each exchange with the backend
 	ExitCodes      map[string]int // by the names of exitNames
@@ -64,6 +65,10 @@ type Config struct {
 
 	Warnings []string // what is not wrong enough to be refused; without secrets
 
+	backendNames             []string // as configured: URLs or names
+	recordName, fallbackName string
+	warn                     func(string) // tells a warning that comes up later; see tell
+
 	historyDays, doneDays int  // as configured; HistoryAge and DoneAge are made from them
 	help                  bool // --help
 	named                 bool // Holder was asked for
@@ -71,3 +76,17 @@ type Config struct {
 
 // WaitForever is Config.Wait for --wait forever.
 const WaitForever = time.Duration(1<<63 - 1)
+
+// Store is a backend as it was configured.
+type Store struct {
+	URL      string // "" is the embedded default
+	Name     string // the name it had in the configuration file; "" for a bare URL
+	Password string // of [backends.NAME], from password_file; never printed
+}
+
+// tell warns of something that nobody is asked for. It may be called from any goroutine.
+func (c *Config) tell(text string) {
+	if c.warn != nil {
+		c.warn(text)
+	}
+}

@@ -59,10 +59,10 @@ func (c *call) backendChecks() ([]backends.Check, error) {
 
 // shownBackend is the configured backend, without secrets, for when it cannot tell its name.
 func (c *call) shownBackend() string {
-	if c.cfg.Backend == "" {
+	if c.cfg.Backends[0].URL == "" {
 		return "sqlite"
 	}
-	return backends.Redact(c.cfg.Backend)
+	return c.cfg.Backends[0].shown()
 }
 
 func failedCheck(backend, name string, err error) backends.Check {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/lockrun/lockrun/backends"
@@ -11,6 +9,7 @@ import (
 	"github.com/lockrun/lockrun/backends/mysql"
 	"github.com/lockrun/lockrun/backends/redis"
 	"github.com/lockrun/lockrun/backends/sqlite"
+	"github.com/lockrun/lockrun/backends/zookeeper"
 )
 
 // drivers is the table of schemes. A driver is linked in by standing here, and in no other way.
@@ -23,39 +22,14 @@ var drivers = map[string]backends.OpenFunc{
 	"redis+quorum":   redis.Open,
 	"mysql":          mysql.Open,
 	"firestore":      firestore.Open,
+	"zookeeper":      zookeeper.Open,
 }
 
-// openBackend opens the store that cfg names, the embedded one where it names none.
-func openBackend(ctx context.Context, cfg *Config) (backends.Backend, error) {
-	u, err := storeURL(cfg)
-	if err != nil {
-		return nil, err
-	}
-	open, ok := drivers[u.Scheme]
-	if !ok {
-		return nil, &backends.UsageError{
-			What: "backend " + u.String(), Why: "this lockrun knows no scheme " + u.Scheme,
-			Remedy: "it knows " + strings.Join(sortedKeys(drivers), ", "),
-		}
-	}
-	return open(ctx, u, driverOptions(cfg))
-}
-
-// storeURL is the store that cfg names, or the embedded default.
-func storeURL(cfg *Config) (*backends.URL, error) {
-	if cfg.Backend != "" {
-		return backends.ParseURL(cfg.Backend)
-	}
-	path, err := sqlite.DefaultPath(os.Getenv, os.Geteuid())
-	return &backends.URL{Scheme: "sqlite", Path: path}, err
-}
-
-// driverOptions are what a driver is told beside the URL.
+// driverOptions are what every driver is told beside the URL and the password.
 func driverOptions(cfg *Config) backends.Options {
 	return backends.Options{
 		Keep:     backends.Keep{Runs: cfg.HistoryKeep, Age: cfg.HistoryAge, DoneAge: cfg.DoneAge},
 		ReadOnly: readOnlyVerb(cfg),
-		Password: cfg.Password,
 		Timeout:  cfg.BackendTimeout,
 	}
 }

@@ -69,6 +69,7 @@ func dispatch(argv []string, std IO, open opener) (code int) {
 	}
 	cfg, problems := settle(w.verb, flags, w.args, std.Env)
 	u = newUI(cfg, std.Err)
+	cfg.warn = func(text string) { u.warn("%s", text) }
 	if cfg.help {
 		return printed(u, std.Out, verbHelp(w.verb))
 	}

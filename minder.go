@@ -179,6 +179,7 @@ func minderMain(std IO, open opener) int {
 	nameProcess(minderName)
 	_ = os.Chdir("/") // a background process keeps no file system busy
 	u := newUI(o.Config, std.Err)
+	o.Config.warn = func(text string) { u.warn("%s", text) }
 	if m.r, err = newRunner(o.Config, std, u, open); err != nil {
 		u.err("%v", err)
 		return codeInternal

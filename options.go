@@ -19,6 +19,8 @@ const (
 	kindCount                // a whole number from option.min on
 	kindSwitch               // true or false
 	kindPairs                // NAME=N, repeatable, one a line in the variable
+	kindList                 // texts, repeatable, one a line in the variable; in the file one or an array of them
+	kindLength               // positive, or "auto"
 )
 
 // verb is a set of lockrun's verbs.
@@ -73,11 +75,14 @@ var options = examinable([]option{
 	{name: "key", short: "k", env: true, toml: "key", verbs: vLease | vRenew | vRelease, arg: "KEY", def: "required", once: true, outer: true,
 		help: "name of the lease: 1 to 255 bytes of UTF-8, compared byte by byte",
 		at:   func(c *Config) any { return &c.Key }},
-	{name: "backend", short: "b", env: true, toml: "backend", verbs: vStore, arg: "URL|NAME", def: "embedded SQLite", once: true,
-		help: "where leases live",
-		at:   func(c *Config) any { return &c.Backend }},
-	{name: "ttl", env: true, toml: "ttl", verbs: vLease | vRenew, kind: kindDuration, arg: "D", def: "60s",
-		help: "length of the lease, from the last heartbeat; how long a crashed host blocks the key",
+	{name: "backend", short: "b", env: true, toml: "backend", verbs: vStore, kind: kindList, arg: "URL|NAME", def: "embedded SQLite",
+		help: "where leases live; repeatable: all of them must be held, in that order",
+		at:   func(c *Config) any { return &c.backendNames }},
+	{name: "record", env: true, toml: "record", verbs: vStore, arg: "URL|NAME", def: "the backend",
+		help: "where run records, attempts and done-marks are kept instead",
+		at:   func(c *Config) any { return &c.recordName }},
+	{name: "ttl", env: true, toml: "ttl", verbs: vLease | vRenew, kind: kindLength, arg: "D|auto", def: "60s",
+		help: "length of the lease, from the last heartbeat; how long a crashed host blocks the key; auto: by this key's history",
 		at:   func(c *Config) any { return &c.TTL }},
 	{name: "heartbeat", env: true, toml: "heartbeat", verbs: vLease, kind: kindDuration, arg: "D", def: "TTL/3",
 		help: "renewal interval; at most TTL/2",
@@ -112,9 +117,12 @@ var options = examinable([]option{
 	{name: "on-lost", env: true, toml: "on_lost", verbs: vRun, kind: kindChoice, choices: "kill continue", arg: "kill|continue", def: "kill",
 		help: "what happens to COMMAND when the lease is lost",
 		at:   func(c *Config) any { return &c.OnLost }},
-	{name: "on-unavailable", env: true, toml: "on_unavailable", verbs: vRun, kind: kindChoice, choices: "fail skip run", arg: "fail|skip|run", def: "fail",
-		help: "what happens when the backend cannot answer",
+	{name: "on-unavailable", env: true, toml: "on_unavailable", verbs: vRun | vStatus | vHistory, kind: kindChoice, choices: "fail skip run fallback", arg: "fail|skip|run|fallback", def: "fail",
+		help: "what happens when the backend cannot answer; fallback: the lease of --fallback is taken instead, and shown beside the backend's",
 		at:   func(c *Config) any { return &c.OnUnavail }},
+	{name: "fallback", env: true, toml: "fallback", verbs: vRun | vStatus | vHistory, arg: "URL|NAME", def: "embedded SQLite",
+		help: "whose lease is taken with --on-unavailable fallback",
+		at:   func(c *Config) any { return &c.fallbackName }},
 	{name: "backend-timeout", env: true, toml: "backend_timeout", verbs: vStore, kind: kindDuration, arg: "D", def: "5s",
 		help: "bound on each exchange with the backend",
 		at:   func(c *Config) any { return &c.BackendTimeout }},
@@ -262,6 +270,9 @@ const (
 
 	// maxDuration keeps sums of a few durations and an instant far from overflow. Ten years is longer than any lease.
 	maxDuration = 10 * 365 * 24 * time.Hour
+
+	// ttlFromHistory stands for --ttl auto until validate has seen it.
+	ttlFromHistory = -1 * time.Nanosecond
 
 	maxCount = 1 << 30 // of slots, records, days: far above use, far below overflow
 )

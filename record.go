@@ -24,6 +24,9 @@ func (r *runner) childVars() []string {
 		g := r.lease.Grant()
 		token, slot, attempt = strconv.FormatInt(g.Token, 10), strconv.Itoa(g.Slot), strconv.Itoa(g.Attempt)
 	}
+	if r.fellBack != nil {
+		token = "" // it rises with no token of the backend's
+	}
 	return []string{
 		"LOCKRUN_KEY=" + r.req.Key, "LOCKRUN_TOKEN=" + token, "LOCKRUN_OWNER=" + r.req.Owner,
 		"LOCKRUN_SLOT=" + slot, "LOCKRUN_RUN_ID=" + r.req.RunID, "LOCKRUN_ATTEMPT=" + attempt,

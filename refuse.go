@@ -18,8 +18,18 @@ type answer struct {
 	g      granted
 	b      backends.Backend // nil where it could not be opened
 	runID  string
+	ttl    time.Duration // what --ttl auto came to; 0 without
 	waited time.Duration
 	err    error
+}
+
+// learn takes over what the part of acquire that talks to the backend has found out.
+func (r *runner) learn(a answer) {
+	r.b, r.req.RunID, r.waited = a.b, a.runID, a.waited
+	if a.ttl != 0 {
+		r.cfg = r.cfg.withTTL(a.ttl)
+		r.req.TTL = a.ttl
+	}
 }
 
 // acquire opens the backend, names the run and takes the lease, while signals can end it at any moment. sig is the
@@ -61,7 +71,7 @@ const quick = 20 * time.Millisecond
 
 // took takes over an answer, and gives the lease back where sig ended the run meanwhile.
 func (r *runner) took(a answer, sig syscall.Signal) (granted, syscall.Signal, error) {
-	r.b, r.req.RunID, r.waited = a.b, a.runID, a.waited
+	r.learn(a)
 	if !ends(sig) {
 		return a.g, 0, a.err
 	}
@@ -80,10 +90,14 @@ func (r *runner) openAndAcquire(ctx, patience context.Context) (a answer) {
 		return a
 	}
 	a.runID = req.RunID
-	q := &acquirer{b: a.b, req: req, wait: r.cfg.Wait, timeout: r.cfg.BackendTimeout, now: bootNow,
+	if r.cfg.AutoTTL {
+		a.ttl = r.autoTTL(ctx, a.b)
+		req.TTL = a.ttl
+	}
+	q := &acquirer{b: a.b, req: req, wait: r.patience(), timeout: r.cfg.BackendTimeout, now: bootNow,
 		waiting: func(h *backends.HeldError) { r.ui.notice("waiting: %v", h) }}
 	a.g, a.err = q.acquire(ctx, patience)
-	a.waited = q.req.Waited
+	a.waited = r.waited + q.req.Waited
 	return a
 }
 
@@ -96,8 +110,8 @@ func (r *runner) opened(ctx context.Context) (backends.Backend, error) {
 
 // runID names the run: as asked, or after the tick of --schedule that is nearest to the store's time.
 func (r *runner) runID(ctx context.Context, b backends.Backend) (string, error) {
-	if r.cfg.Schedule == "" {
-		return r.cfg.RunID, nil
+	if r.cfg.Schedule == "" || r.req.RunID != "" { // the fallback has to name it as the backend did
+		return r.req.RunID, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.BackendTimeout)
 	defer cancel()

@@ -37,6 +37,8 @@ type runner struct {
 	waited  time.Duration
 	started time.Duration // when COMMAND was started, on the boot clock
 	record  backends.Record
+
+	fellBack error // why the lease is the fallback's; nil where it is not
 }
 
 // run guards one command: take the lease, keep it, start the command, supervise it, stop it in time, give the lease back
@@ -77,6 +79,9 @@ func (r *runner) run() (code int, message string) {
 		return r.notFound(err)
 	}
 	g, sig, err := r.acquire()
+	if err != nil && sig == 0 && r.cfg.Fallback != nil && codeOf(err) == codeUnavailable {
+		g, sig, err = r.fallBack(err)
+	}
 	defer r.close()
 	switch {
 	case sig != 0:
@@ -175,6 +180,7 @@ func (r *runner) finish(res supervise.Result) (code int, message string) {
 		r.ui.err("%s", end.Reason)
 	}
 	r.settle(end, err)
+	r.tellBackend(end)
 	return code, end.Reason
 }
 
@@ -222,6 +228,7 @@ func (r *runner) about(what string) string {
 // release gives the lease back, again while the answer is not known. A lost lease is asked about too: it may still be
 // ours, and then the next run need not wait for its end.
 func (r *runner) release(end backends.End) error {
+	end.Reason = r.withFallback(end.Reason)
 	bound := r.cfg.BackendTimeout
 	if end.Outcome == backends.Lost {
 		bound = min(bound, 2*time.Second)
@@ -260,7 +267,7 @@ func (r *runner) hurry(cancel func()) (stop func()) {
 // settle writes down how the run ended where the release did not do it.
 func (r *runner) settle(end backends.End, err error) {
 	rec := &r.record
-	rec.Outcome, rec.Reason, rec.ExitCode, rec.Duration = end.Outcome, end.Reason, end.ExitCode, &end.Duration
+	rec.Outcome, rec.Reason, rec.ExitCode, rec.Duration = end.Outcome, r.withFallback(end.Reason), end.ExitCode, &end.Duration
 	switch {
 	case err == nil:
 	case errors.Is(err, backends.ErrLost):

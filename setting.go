@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -41,8 +42,11 @@ func (s setting) problem(o *option, why string) problem {
 
 // put turns the setting into the option's value and stores it in c. It returns what is wrong, or nil.
 func (o *option) put(c *Config, s setting) *problem {
-	if o.kind == kindPairs {
+	switch o.kind {
+	case kindPairs:
 		return o.putPairs(c, s)
+	case kindList:
+		return o.putList(c, s)
 	}
 	text := s.values[len(s.values)-1]
 	err := o.parse(o.at(c), text)
@@ -50,11 +54,16 @@ func (o *option) put(c *Config, s setting) *problem {
 		return nil
 	}
 	shown := quoted(text)
-	if o.name == "backend" {
-		shown = "" // it may hold a password
+	if o.secret() {
+		shown = ""
 	}
 	p := s.problem(o, strings.TrimPrefix(shown+" ", " ")+err.Error())
 	return &p
+}
+
+// secret tells whether the option's value may hold a password.
+func (o *option) secret() bool {
+	return o.name == "backend" || o.name == "record" || o.name == "fallback"
 }
 
 // quoted shows what a user wrote, cut where it is long.
@@ -65,15 +74,17 @@ func quoted(s string) string {
 	return strconv.Quote(s)
 }
 
+var errEmpty = errors.New("is empty; give a value or leave it out")
+
 // parse reads text into what at points to.
 func (o *option) parse(at any, text string) error {
 	if text == "" {
-		return fmt.Errorf("is empty; give a value or leave it out")
+		return errEmpty
 	}
 	switch o.kind {
 	case kindChoice:
 		return o.parseChoice(at.(*string), text)
-	case kindDuration, kindSpan, kindWait:
+	case kindDuration, kindSpan, kindWait, kindLength:
 		return o.parseTime(at.(*time.Duration), text)
 	case kindCount:
 		return o.parseCount(at, text)
@@ -111,8 +122,12 @@ func (o *option) parseTime(at *time.Duration, text string) (err error) {
 		*at = WaitForever
 		return nil
 	}
+	if o.kind == kindLength && text == "auto" {
+		*at = ttlFromHistory
+		return nil
+	}
 	read := parseSpan
-	if o.kind == kindDuration {
+	if o.kind == kindDuration || o.kind == kindLength {
 		read = parseDuration
 	}
 	d, err := read(text)
@@ -146,6 +161,23 @@ func parseSwitch(at *bool, text string) error {
 		return fmt.Errorf("is neither true nor false")
 	}
 	*at = b
+	return nil
+}
+
+// putList takes all values of one level; what lower levels gave does not count.
+func (o *option) putList(c *Config, s setting) *problem {
+	values := make([]string, len(s.values))
+	for i, text := range s.values {
+		err := errEmpty
+		if text != "" {
+			err = o.parseText(&values[i], text)
+		}
+		if err != nil {
+			p := s.problem(o, err.Error())
+			return &p
+		}
+	}
+	*o.at(c).(*[]string) = values
 	return nil
 }
 

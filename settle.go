@@ -62,7 +62,7 @@ func settle(verb *command, flags map[string][]string, args []string, env []strin
 		}
 	}
 	s.later()
-	s.namedBackend()
+	s.settleStores()
 	s.validate()
 	return s.cfg, s.problems
 }
@@ -136,7 +136,7 @@ func (s *settler) settings(o *option) []setting {
 
 // fromVariable cuts a variable's value: one value a line where the option is repeatable. Commas never split.
 func (o *option) fromVariable(v string) []string {
-	if o.kind != kindPairs {
+	if o.kind != kindPairs && o.kind != kindList {
 		return []string{v}
 	}
 	return strings.FieldsFunc(v, func(r rune) bool { return r == '\n' })
@@ -164,7 +164,7 @@ func (s *settler) settleOption(o *option) {
 }
 
 // laterOptions are known by name only: a variable that asks for one must not be passed over as if it were obeyed.
-var laterOptions = [...]string{"RECORD", "METRICS_FILE", "PUSHGATEWAY", "HOOK", "HOOK_TIMEOUT", "PING", "FALLBACK"}
+var laterOptions = [...]string{"METRICS_FILE", "PUSHGATEWAY", "HOOK", "HOOK_TIMEOUT", "PING"}
 
 func (s *settler) later() {
 	if !s.verb.is(vStore) {
@@ -174,60 +174,6 @@ func (s *settler) later() {
 		if s.env["LOCKRUN_"+name] != "" {
 			s.wrong(codeUsage, "LOCKRUN_%s is not an option of this version of lockrun; unset it", name)
 		}
-	}
-}
-
-// namedBackend replaces the name of a backend by what the configuration says of it.
-func (s *settler) namedBackend() {
-	set, given := s.chosen["backend"]
-	name := s.cfg.Backend
-	if !given || name == "" {
-		return
-	}
-	if strings.ContainsAny(name, ":/") {
-		if set.level == fromFlag && hasPassword(name) {
-			s.cfg.Warnings = append(s.cfg.Warnings, "the password in --backend can be read by everybody on this host (ps); use a password_file")
-		}
-		return
-	}
-	for _, f := range s.files {
-		if b, ok := f.backends[name]; ok {
-			s.cfg.Backend, s.cfg.BackendN = b.url, name
-			s.readPassword(b)
-			return
-		}
-	}
-	o := findOption(s.verb.bit, "backend")
-	s.problems = append(s.problems, set.problem(o, fmt.Sprintf("%s is neither a URL nor a [backends.NAME] of a configuration file; %s", quoted(name), s.knownBackends())))
-}
-
-func (s *settler) knownBackends() string {
-	names := map[string]bool{}
-	for _, f := range s.files {
-		for n := range f.backends {
-			names[n] = true
-		}
-	}
-	if len(names) == 0 {
-		return "none is configured"
-	}
-	return "configured are " + strings.Join(sortedKeys(names), ", ")
-}
-
-// readPassword reads a password file. A newline at its end belongs to the editor, not to the password.
-func (s *settler) readPassword(b namedBackend) {
-	if b.passwordFile == "" {
-		return
-	}
-	data, err := readBounded(b.passwordFile)
-	text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
-	switch {
-	case err != nil:
-		s.wrong(codeConfig, "%s: password_file %s cannot be read: %v", b.from, b.passwordFile, pathCause(err))
-	case text == "":
-		s.wrong(codeConfig, "%s: password_file %s is empty", b.from, b.passwordFile)
-	default:
-		s.cfg.Password = text
 	}
 }
 

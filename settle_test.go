@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 	c := good(t, "--key k -- true", "HOSTNAME=web-1")
 	want := &Config{Verb: "run", Key: "k", Command: []string{"true"}, TTL: time.Minute, Heartbeat: 20 * time.Second, Grace: 10 * time.Second,
 		Holder: "web-1", Slots: 1, Descendants: "leave", OnLost: "kill", OnUnavail: "fail", BackendTimeout: 5 * time.Second, LogFormat: "text",
-		HistoryKeep: 1000, HistoryAge: 90 * 24 * time.Hour, DoneAge: 400 * 24 * time.Hour, historyDays: 90, doneDays: 400}
+		Backends: []Store{{}}, Interval: time.Second, HistoryKeep: 1000, HistoryAge: 90 * 24 * time.Hour, DoneAge: 400 * 24 * time.Hour, historyDays: 90, doneDays: 400}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
 	}
@@ -63,7 +63,7 @@ func TestDefaults(t *testing.T) {
 
 func TestEveryOptionGoesByFlagVariableAndFile(t *testing.T) {
 	values := map[string]string{
-		"key": "k2", "backend": "sqlite:///x/y.db", "ttl": "5m", "heartbeat": "7s", "wait": "forever", "hold-at-least": "3s", "timeout": "1h", "grace": "2s",
+		"key": "k2", "backend": "sqlite:///x/y.db", "record": "sqlite:///x/z.db", "fallback": "sqlite:///x/f.db", "ttl": "5m", "heartbeat": "7s", "wait": "forever", "hold-at-least": "3s", "timeout": "1h", "grace": "2s",
 		"holder": "me", "schedule": "@daily", "run-id": "r", "slots": "3", "descendants": "wait", "on-lost": "continue", "on-unavailable": "skip",
 		"backend-timeout": "9s", "exit-code": "skipped=3", "result-file": "r.json", "json": "true", "limit": "7", "quiet": "true", "verbose": "true",
 		"log-format": "json", "history_keep": "5", "history_days": "6", "done_days": "8", "token": "42",
@@ -85,6 +85,9 @@ func TestEveryOptionGoesByFlagVariableAndFile(t *testing.T) {
 			verb, tail = "history ", ""
 		case o.verbs&vRelease != 0:
 			verb, tail = "release --key k ", ""
+		}
+		if o.id() == "fallback" {
+			verb += "-b sqlite:///x/main.db --on-unavailable fallback "
 		}
 		base := good(t, strings.Replace(verb, "release --key k", "release --key k --token 1", 1)+tail)
 		if o.id() == "key" {
@@ -222,7 +225,15 @@ func TestProblems(t *testing.T) {
 		{"--key k --exit-code lost=256 -- x", "", codeUsage, []string{"has no code from 0 to 255"}},
 		{"--key k --exit-code lost=+1 -- x", "", codeUsage, []string{"has no code from 0 to 255"}},
 		{"--key k -- x", "LOCKRUN_PING=http://h", codeUsage, []string{"LOCKRUN_PING is not an option of this version of lockrun; unset it"}},
-		{"--key k --backend sqlite:///a --backend sqlite:///b -- x", "", codeUsage, []string{"--backend is given 2 times; give it once"}},
+		{"--key k --backend sqlite:///a --backend sqlite:///b --backend sqlite:///x/../a -- x", "", codeUsage, []string{"--backend names sqlite:///x/../a twice"}},
+		{"--key k -b redis://h/0 -b rediss://u:p@H:6379 -- x", "", codeUsage, []string{"twice, and a run cannot hold"}},
+		{"--key k --on-unavailable fallback -- x", "", codeUsage, []string{"the fallback and the backend are the same store (the embedded store)"}},
+		{"--key k -b sqlite:///b -b sqlite:///a --on-unavailable fallback --fallback sqlite:///a -- x", "", codeUsage, []string{"are the same store (sqlite:///a)"}},
+		{"--key k --fallback sqlite:///a -- x", "", codeUsage, []string{"--fallback has no use without --on-unavailable fallback"}},
+		{"--key k --record nosuch -- x", "", codeUsage, []string{`"nosuch" is neither a URL nor a [backends.NAME]`}},
+		{"--key k --ttl auto --heartbeat 20s -- x", "", codeUsage, []string{"more than half of the 30s that --ttl auto may come to; at most 15s"}},
+		{"--key k --ttl auto --grace 25s -- x", "", codeUsage, []string{"the grace must be under 20s"}},
+		{"renew --key k --token 1 --ttl auto", "", codeUsage, []string{"auto is for a lease that is asked for"}},
 		{"--key a --key b -- x", "", codeUsage, []string{"--key is given 2 times"}},
 		{"unlock k", "", codeUsage, []string{"give its --token (lockrun status tells it), or --force"}},
 		{"unlock k --force --token 3", "", codeUsage, []string{"--force breaks whichever lease is there and --token only that one"}},
@@ -278,8 +289,8 @@ func TestNamedBackendAndItsPassword(t *testing.T) {
 		}
 	}
 	conf := "LOCKRUN_CONFIG=" + filepath.Join(dir, "c.toml")
-	if c := good(t, "--key k -- x", conf); c.Backend != "sqlite:///x" || c.BackendN != "prod" || c.Password != " s#e@c/r%et " {
-		t.Errorf("got %q %q %q", c.Backend, c.BackendN, c.Password)
+	if c := good(t, "--key k -- x", conf); !slices.Equal(c.Backends, []Store{{"sqlite:///x", "prod", " s#e@c/r%et "}}) {
+		t.Errorf("got %q", c.Backends)
 	}
 	for name, why := range map[string]string{"dev": "none cannot be read: no such file", "nil": "empty is empty"} {
 		_, problems := settled(t, "--key k -b "+name+" -- x", conf)

@@ -203,6 +203,16 @@ func (o *option) fromTOML(md *toml.MetaData, p toml.Primitive) ([]string, error)
 			return nil, errors.New("is not a table of numbers; write it like { skipped = 0 }")
 		}
 		return pairs(v), nil
+	case kindList:
+		var one string
+		if md.PrimitiveDecode(p, &one) == nil {
+			return []string{one}, nil
+		}
+		var all []string
+		if md.PrimitiveDecode(p, &all) != nil || len(all) == 0 {
+			return nil, errors.New("is neither a string nor an array of strings; write it like [\"a\", \"b\"]")
+		}
+		return all, nil
 	default:
 		var v string
 		if md.PrimitiveDecode(p, &v) != nil {

@@ -105,6 +105,10 @@ func (s *settler) keyHint() string {
 func (s *settler) validateTimes() {
 	c := s.cfg
 	_, ttlGiven := s.chosen["ttl"]
+	if c.TTL == ttlFromHistory {
+		s.validateAutoTTL()
+		return
+	}
 	if s.verb.is(vRenew) && !ttlGiven {
 		c.TTL = 0
 		return

@@ -91,7 +91,7 @@ func (a *atTerminal) end(typed string, sig syscall.Signal) int {
 func withKeys(t *testing.T, keys ...string) (url string) {
 	t.Helper()
 	url = "sqlite://" + filepath.Join(t.TempDir(), "s.db")
-	b, err := openBackend(t.Context(), &Config{Verb: "run", Backend: url, BackendTimeout: 20 * time.Second})
+	b, err := openBackend(t.Context(), &Config{Verb: "run", Backends: []Store{{URL: url}}, BackendTimeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

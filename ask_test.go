@@ -279,32 +279,3 @@ func TestInit(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
-
-func TestDoctor(t *testing.T) {
-	store, _ := inMemory()
-	e := &examined{Backend: store.Open(), checks: []backends.Check{
-		{Backend: "test:x", Check: "mode", OK: true, Cause: "0600"},
-		{Backend: "test:x", Check: "space", OK: true, Cause: "90% full", Remedy: "make room"},
-	}}
-	open := func(context.Context, *Config) (backends.Backend, error) { return e, nil }
-	got := invoke(t, open, nil, "doctor")
-	if got.code != 0 || !strings.Contains(got.out, "ok      test:x mode: 0600\nadvice  test:x space: 90% full: make room\n") || !strings.Contains(got.out, " host clock: ") || !strings.Contains(got.out, " host supervision: ") {
-		t.Errorf("%+v", got)
-	}
-	e.checks = append(e.checks, backends.Check{Backend: "test:x", Check: "wal", Cause: "off"})
-	if got = invoke(t, open, nil, "doctor", "--json"); got.code != codeNo {
-		t.Errorf("%+v", got)
-	}
-	for line := range strings.Lines(got.out) {
-		var c map[string]any
-		if err := json.Unmarshal([]byte(line), &c); err != nil || len(c) != 5 || c["backend"] == nil || c["check"] == nil || c["ok"] == nil || c["cause"] == nil || c["remedy"] == nil {
-			t.Errorf("%s: %v", line, err)
-		}
-	}
-	if got := invoke(t, unreachable, nil, "doctor"); got.code != codeNo || !strings.Contains(got.out, "FAILED  sqlite open: open: nobody there: start it\n") || !strings.Contains(got.out, "host clock") {
-		t.Errorf("%+v", got)
-	}
-	if got := invoke(t, openBackend, nil, "doctor", "--backend", "kafka://u:geheim@h/"); got.code != codeUsage || strings.Contains(got.err+got.out, "geheim") || !strings.Contains(got.err, "knows no scheme kafka") {
-		t.Errorf("%+v", got)
-	}
-}

@@ -109,7 +109,7 @@ func (f *follower) run(ctx context.Context) error {
 	q := f.q
 	q.Since, q.Limit = f.since(), 0
 	var err error
-	if store, ok := f.b.(backends.Follower); ok {
+	if store, ok := backends.Historian(f.b).(backends.Follower); ok {
 		err = store.Follow(ctx, q, f.emit)
 	} else {
 		err = f.poll(ctx, q)

@@ -121,12 +121,14 @@ func (t *table) fit(cols []int, width int) bool {
 }
 
 func (t *table) headText(cols []int, s screen) string {
-	return joinCells(t.head, cols, func(int, string) style {
-		if s.color {
-			return bold
-		}
-		return ""
-	})
+	return joinCells(t.head, cols, func(int, string) style { return headStyle(s) })
+}
+
+func headStyle(s screen) style {
+	if s.color {
+		return bold
+	}
+	return ""
 }
 
 func (t *table) rowText(cells []string, cols []int, s screen) string {

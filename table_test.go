@@ -19,6 +19,15 @@ func printedTable(tab *table, width int) string {
 	return b.String()
 }
 
+// printedLines are what a print function says.
+func printedLines(print func(*page)) []string {
+	var b strings.Builder
+	p := &page{w: bufio.NewWriter(&b)}
+	print(p)
+	_ = p.w.Flush()
+	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+}
+
 func TestTableFitsATerminal(t *testing.T) {
 	tab := &table{head: []string{"KEY", "STATE", "HOLDER"}, shrink: []int{0, 2}}
 	tab.row(strings.Repeat("schlüssel", 10), "held", "x\x1b[2J\nfake-key  free")

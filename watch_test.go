@@ -146,7 +146,9 @@ func TestWatchFollowsTheSizeOfTheTerminalAndIsStoppedByIt(t *testing.T) {
 	t.Parallel()
 	url := withKeys(t, "a", "b", "c")
 	a := startAtTerminal(t, pty.Winsize{Rows: 5, Cols: 60}, []string{"NO_COLOR=1"}, "status", "--watch", "--interval", "1h", "-b", url)
-	a.until("a picture", func(s string) bool { return strings.Contains(s, "... and 3 more") || strings.Contains(s, "... and 2 more") })
+	a.until("a picture", func(s string) bool {
+		return strings.Contains(s, "... and 3 more") || strings.Contains(s, "... and 2 more")
+	})
 	if err := pty.Setsize(a.tty, &pty.Winsize{Rows: 20, Cols: 60}); err != nil {
 		t.Fatal(err)
 	}

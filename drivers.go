@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockrun/lockrun/backends"
 	"github.com/lockrun/lockrun/backends/firestore"
+	"github.com/lockrun/lockrun/backends/kafka"
 	"github.com/lockrun/lockrun/backends/mysql"
 	"github.com/lockrun/lockrun/backends/redis"
 	"github.com/lockrun/lockrun/backends/sqlite"
@@ -22,6 +23,7 @@ var drivers = map[string]backends.OpenFunc{
 	"redis+quorum":   redis.Open,
 	"mysql":          mysql.Open,
 	"firestore":      firestore.Open,
+	"kafka":          kafka.Open,
 	"zookeeper":      zookeeper.Open,
 }
 

@@ -60,11 +60,11 @@ func (c *KafkaCluster) await(topic string, partitions int) {
 	}
 }
 
-// any is a broker that runs.
+// any is a broker that runs and is not frozen.
 func (c *KafkaCluster) any() *Kafka {
 	c.t.Helper()
 	for _, b := range c.Nodes {
-		if b.Running() {
+		if b.Running() && stopped(b.PID()) != nil {
 			return b
 		}
 	}

@@ -1,0 +1,142 @@
+package wire_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockrun/lockrun/backends/kafka/wire"
+	"github.com/lockrun/lockrun/internal/testserver"
+)
+
+// password has what a JAAS file, SCRAM and JSON treat each in their way.
+const password = "s3cr=t, pass"
+
+func TestLogin(t *testing.T) {
+	k := testserver.StartKafka(t, testserver.KafkaConfig{Users: map[string]string{"ann": "secret"}})
+	for _, m := range []wire.Mechanism{"", wire.Plain, wire.ScramSHA256, wire.ScramSHA512} {
+		c := client(t, wire.Config{Brokers: []string{k.Addr()}, Topic: "t", User: "ann", Password: "secret", Mechanism: m})
+		if info, err := c.Topic(t.Context()); err != nil || info.Exists {
+			t.Errorf("%q: %+v, %v", m, info, err)
+		}
+		c = client(t, wire.Config{Brokers: []string{k.Addr()}, Topic: "t", User: "ann", Password: "wrong-one", Mechanism: m})
+		_, err := c.Topic(t.Context())
+		refusedBy(t, err, "log in to "+k.Addr(), wire.SASLAuthenticationFailed, "wrong-one")
+		if !permanent(err) {
+			t.Errorf("%q: a wrong password is not permanent: %v", m, err)
+		}
+	}
+	c := client(t, wire.Config{Brokers: []string{k.Addr()}, Topic: "t", Timeout: 2 * time.Second})
+	if _, err := c.Topic(t.Context()); err == nil || !strings.Contains(err.Error(), k.Addr()) {
+		t.Errorf("no login at all: %v", err)
+	} else if remedy, _ := wire.Advice(err); !strings.Contains(remedy, "user and a password") {
+		t.Errorf("no login at all: %v; %s", err, remedy)
+	}
+}
+
+func TestLoginByWhatIsOffered(t *testing.T) {
+	k := testserver.StartKafka(t, testserver.KafkaConfig{Users: map[string]string{"ann": "secret"}, Mechanisms: []string{"PLAIN"}})
+	c := client(t, wire.Config{Brokers: []string{k.Addr()}, Topic: "t", User: "ann", Password: "secret"})
+	if _, err := c.Topic(t.Context()); err != nil {
+		t.Errorf("PLAIN alone is offered: %v", err)
+	}
+	c = client(t, wire.Config{Brokers: []string{k.Addr()}, Topic: "t", User: "ann", Password: "secret", Mechanism: wire.ScramSHA512})
+	_, err := c.Topic(t.Context())
+	refusedBy(t, err, "it offers PLAIN", wire.UnsupportedSASLMechanism, "secret")
+}
+
+func refusedBy(t *testing.T, err error, text string, code wire.Code, secret string) {
+	t.Helper()
+	if !errors.Is(err, code) || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), secret) {
+		t.Errorf("got %v, want %q, %q, and no secret", err, text, code)
+	}
+}
+
+func permanent(err error) bool {
+	_, p := wire.Advice(err)
+	return p
+}
+
+func TestTLS(t *testing.T) {
+	certs := testserver.NewCerts(t)
+	k := testserver.StartKafka(t, testserver.KafkaConfig{TLS: certs, Mutual: true, Users: map[string]string{"ann": "secret"}})
+	good := wire.Config{Brokers: []string{k.Addr()}, Topic: "t", User: "ann", Password: "secret", TLS: certs.ClientConfig(), Timeout: 30 * time.Second}
+	good.TLS.ServerName = "" // the address has to fit the certificate
+	if _, err := client(t, good).Topic(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*tls.Config)
+		want   string
+	}{
+		"another authority":     {func(c *tls.Config) { c.RootCAs = testserver.NewCerts(t).ClientConfig().RootCAs }, "TLS with " + k.Addr()},
+		"another name":          {func(c *tls.Config) { c.ServerName = "elsewhere.test" }, "TLS with " + k.Addr()},
+		"no client certificate": {func(c *tls.Config) { c.Certificates = nil }, k.Addr()},
+	} {
+		config := good
+		config.TLS = good.TLS.Clone()
+		c.change(config.TLS)
+		if _, err := client(t, config).Topic(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) || !permanent(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	config := good
+	config.TLS, config.Timeout = nil, 3*time.Second
+	if _, err := client(t, config).Topic(t.Context()); err == nil || !strings.Contains(err.Error(), "greet "+k.Addr()) {
+		t.Errorf("no TLS against TLS: %v", err)
+	} else if remedy, _ := wire.Advice(err); !strings.Contains(remedy, "tls=true") {
+		t.Errorf("no TLS against TLS: %v; %s", err, remedy)
+	}
+}
+
+func TestTLSAgainstPlain(t *testing.T) {
+	k := broker(t)
+	c := client(t, wire.Config{Brokers: []string{k.Addr()}, Topic: "t", TLS: &tls.Config{InsecureSkipVerify: true}, Timeout: 3 * time.Second})
+	started := time.Now()
+	if _, err := c.Topic(t.Context()); err == nil || !strings.Contains(err.Error(), "TLS with "+k.Addr()) {
+		t.Errorf("TLS against plain: %v", err)
+	} else if remedy, _ := wire.Advice(err); !strings.Contains(remedy, "TLS on that port") {
+		t.Errorf("TLS against plain: %v; %s", err, remedy)
+	}
+	if took := time.Since(started); took > 30*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Whatever else listens on a port gives an error in time, whose text says that it is not Kafka, or that nothing came.
+func TestOtherServers(t *testing.T) {
+	for name, c := range map[string]struct {
+		says string
+		want error
+	}{
+		"HTTP":  {"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", wire.ErrNotKafka},
+		"SSH":   {"SSH-2.0-x\r\n", wire.ErrNotKafka},
+		"alert": {"\x15\x03\x03\x00\x02\x02\x28", wire.ErrNotKafka},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					conn.Read(make([]byte, 1000))
+					conn.Write([]byte(c.says))
+					conn.Close()
+				}
+			}()
+			_, err = client(t, wire.Config{Brokers: []string{l.Addr().String()}, Topic: "t"}).Topic(t.Context())
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), l.Addr().String()) || !permanent(err) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

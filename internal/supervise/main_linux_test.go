@@ -32,6 +32,7 @@ var roles = map[string]func(args []string){
 	"pending": rolePending,
 	"osexec":  roleOSExec,
 	"seccomp": roleSeccomp,
+	headless:  roleHeadless,
 }
 
 func TestMain(m *testing.M) {

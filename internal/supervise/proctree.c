@@ -52,16 +52,18 @@ static ssize_t slurp(const char *path, char *buf, size_t size) {
 // look reads one process. It returns -1 for one that is gone, or dead but for its parent's interest.
 static int look(pid_t pid, struct proc *p) {
 	char path[40], buf[1024], state;
+	int threads;
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
 	if (slurp(path, buf, sizeof buf) <= 0)
 		return -1;
 	char *s = strrchr(buf, ')'); // the name may hold anything
 	p->pid = pid;
 	p->member = 0;
-	if (!s || sscanf(s + 1, " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state,
-			 &p->ppid, &p->pgrp, &p->start) != 4)
+	if (!s || sscanf(s + 1, " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu", &state,
+			 &p->ppid, &p->pgrp, &threads, &p->start) != 5)
 		return -1;
-	return state == 'Z' || state == 'X' ? -1 : 0;
+	// The state is the main thread's. It may be a zombie while others work on, or still let go of what they have.
+	return (state == 'Z' && threads <= 1) || state == 'X' ? -1 : 0;
 }
 
 static void look_around(struct tree *t, struct list *l) {
@@ -82,21 +84,20 @@ static void look_around(struct tree *t, struct list *l) {
 		closedir(d);
 }
 
-// carries_mark reads the environment, which may hang in a process whose memory is locked: never the first thing to do.
-static int carries_mark(struct tree *t, pid_t pid) {
+// in_environment looks for the mark in one environment. It returns -1 where there is none to be read.
+static int in_environment(struct tree *t, const char *path) {
 	static char buf[64 * 1024];
-	char path[40];
-	snprintf(path, sizeof path, "/proc/%d/environ", pid);
 	int fd = t->mark_len ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	if (fd < 0)
-		return 0;
+		return -1;
 	// Both ends of the mark are kept in the buffer while the environment, of up to megabytes, passes through it.
 	size_t have = 1;
 	buf[0] = 0;
-	int found = 0;
-	for (ssize_t n; !found && (n = read(fd, buf + have, sizeof buf - have - 1)) > 0;) {
+	int found = -1;
+	for (ssize_t n; found <= 0 && (n = read(fd, buf + have, sizeof buf - have - 1)) > 0;) {
 		have += n;
 		buf[have] = 0;
+		found = 0;
 		for (char *s = buf; !found && (s = memmem(s, have + 1 - (s - buf), t->mark, t->mark_len)); s++)
 			found = s > buf && !s[-1] && !s[t->mark_len];
 		size_t keep = t->mark_len + 2;
@@ -107,6 +108,26 @@ static int carries_mark(struct tree *t, pid_t pid) {
 	}
 	close(fd);
 	return found;
+}
+
+// carries_mark reads the environment, which may hang in a process whose memory is locked: never the first thing to do.
+// A process whose main thread has ended shows it through its other threads only.
+static int carries_mark(struct tree *t, pid_t pid) {
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/environ", pid);
+	int found = in_environment(t, path);
+	if (found >= 0)
+		return found;
+	snprintf(path, sizeof path, "/proc/%d/task", pid);
+	DIR *d = opendir(path);
+	for (struct dirent *e; d && found < 0 && (e = readdir(d));) {
+		snprintf(path, sizeof path, "/proc/%d/task/%d/environ", pid, atoi(e->d_name));
+		if (e->d_name[0] != '.')
+			found = in_environment(t, path);
+	}
+	if (d)
+		closedir(d);
+	return found > 0;
 }
 
 static int is_member(struct list *l, pid_t pid) {

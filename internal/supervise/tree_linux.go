@@ -173,9 +173,11 @@ func look(pid int) (proc, bool) {
 	return parseStat(pid, string(buf[:n]))
 }
 
+// parseStat takes a process for dead when its last thread has ended. The state is that of the main thread, which may be a
+// zombie while others work on, or are still letting go of what they have.
 func parseStat(pid int, text string) (proc, bool) {
 	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // the name may hold anything
-	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
+	if len(f) < 20 || f[0] == "X" || f[0] == "Z" && f[17] == "1" {
 		return proc{}, false
 	}
 	p := proc{pid: pid, stopped: f[0] == "T"}
@@ -231,16 +233,32 @@ func ownerMark(owner string) string {
 }
 
 func carriesMark(pid int, mark string) bool {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	env, err := environment(pid)
 	if err != nil {
 		return false
 	}
-	for entry := range strings.SplitSeq(string(env), "\x00") {
+	for entry := range strings.SplitSeq(env, "\x00") {
 		if entry == mark {
 			return true
 		}
 	}
 	return false
+}
+
+// environment is a process's. One whose main thread has ended shows it through its other threads only.
+func environment(pid int) (string, error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	env, err := os.ReadFile(dir + "/environ")
+	if err != nil || len(env) > 0 {
+		return string(env), err
+	}
+	tasks, err := os.ReadDir(dir + "/task")
+	for _, task := range tasks {
+		if env, _ := os.ReadFile(dir + "/task/" + task.Name() + "/environ"); len(env) > 0 {
+			return string(env), nil
+		}
+	}
+	return "", err
 }
 
 // signal sends to exactly the process that was looked at, although its number may have passed to another since.

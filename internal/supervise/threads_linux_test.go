@@ -1,0 +1,85 @@
+package supervise
+
+import (
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	if os.Getenv(roleVariable) == headless {
+		runtime.LockOSThread() // main is to have the main thread, which it will end
+	}
+}
+
+const headless = "headless"
+
+// roleHeadless ends its main thread and lives on in others. It writes its number down and ignores TERM.
+func roleHeadless(args []string) {
+	signal.Ignore(unix.SIGTERM)
+	go func() {
+		stat := "/proc/self/task/" + strconv.Itoa(os.Getpid()) + "/stat"
+		for {
+			if p := contents(stat); p != "" && p[len(p)-1] == '\n' && isZombie(p) {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		os.WriteFile(args[0], []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
+		time.Sleep(10 * time.Minute)
+		os.Exit(0)
+	}()
+	syscall.Syscall(unix.SYS_EXIT, 0, 0, 0) // this thread; exit_group(2) would be the process
+}
+
+func isZombie(stat string) bool {
+	for i := len(stat) - 1; i > 0; i-- {
+		if stat[i] == ')' {
+			return i+2 < len(stat) && stat[i+2] == 'Z'
+		}
+	}
+	return false
+}
+
+// A process whose main thread has ended is shown as a zombie, and is not dead.
+func TestZombieWithLivingThreads(t *testing.T) {
+	t.Parallel()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := func(dir, then string) []string {
+		return []string{"sh", "-c", roleVariable + "=" + headless + " setsid " + exe + " " + dir + `/far &
+			while [ ! -s ` + dir + `/far ]; do sleep 0.01; done; ` + then}
+	}
+	threads := func(pid int) int {
+		tasks, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*")
+		return len(tasks)
+	}
+	t.Run("is killed in order", func(t *testing.T) {
+		dir := t.TempDir()
+		rep := run(t, plan{Descendants: Kill, Grace: 50 * time.Millisecond, Argv: script(dir, "exit 6")})
+		if rep.Code != 6 || !rep.Gone || rep.Left != 0 {
+			t.Errorf("%+v", rep)
+		}
+		if n := threads(awaitPID(t, dir+"/far")); n > 1 {
+			t.Errorf("%d threads are left", n)
+		}
+	})
+	t.Run("is killed by the guard", func(t *testing.T) {
+		dir := t.TempDir()
+		s := begin(t, plan{Descendants: Kill, Argv: script(dir, "sleep 60")})
+		pid := awaitPID(t, dir+"/far")
+		awaitGuard(t, s.Process.Pid)
+		s.Process.Kill()
+		s.Wait()
+		eventually(t, "no thread lives", func() bool { return threads(pid) <= 1 }) // a zombie is what its new parent has not buried yet
+	})
+}

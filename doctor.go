@@ -36,6 +36,7 @@ func doDoctor(c *call) int {
 
 // examinedStore is a store as the doctor found it.
 type examinedStore struct {
+	store   Store
 	name    string
 	took    []time.Duration   // reads of the job's state; none where it does not answer
 	past    []backends.Record // of the job's key, newest first
@@ -97,10 +98,10 @@ func (c *call) examineStore(cfg *Config) ([]backends.Check, examinedStore, error
 		return nil, examinedStore{}, err
 	case err != nil:
 		name := shownStore(cfg.Backends[0])
-		return []backends.Check{failedCheck(name, "open", err)}, examinedStore{name: name}, nil
+		return []backends.Check{failedCheck(name, "open", err)}, examinedStore{store: cfg.Backends[0], name: name}, nil
 	}
 	defer func() { _ = b.Close() }()
-	s := examinedStore{name: b.Name()}
+	s := examinedStore{store: cfg.Backends[0], name: b.Name()}
 	checks := []backends.Check{{Backend: b.Name(), Check: "open", OK: true, Cause: "it answers"}}
 	offset, doubt, err := s.measure(b, cfg.Key, cfg.BackendTimeout)
 	if err != nil {

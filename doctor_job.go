@@ -18,6 +18,7 @@ const ttlRoom = 1.5
 // job is the settings of one job and what is known of its runs.
 type job struct {
 	cfg     *Config
+	auto    bool // --ttl auto
 	t       timing
 	env     []string
 	stores  []examinedStore
@@ -31,15 +32,18 @@ type job struct {
 // jobChecks examine the settings of the job, as flags, variables and [jobs.KEY] give them. Without a key there is none;
 // what a run would be refused for is a finding all the same.
 func (c *call) jobChecks(stores []examinedStore) []backends.Check {
-	j := &job{cfg: c.cfg, env: c.io.Env, stores: stores}
+	j := &job{cfg: c.cfg, auto: c.cfg.AutoTTL, env: c.io.Env, stores: stores}
 	for _, p := range c.cfg.conflicts {
 		j.fail("settings", p.text, fmt.Sprintf("a run with these settings is refused (%d)", p.code))
 	}
 	if c.cfg.Key == "" || len(j.checks) > 0 {
 		return j.checks
 	}
-	j.t = newTiming(backends.Grant{TTL: c.cfg.TTL, Drift: c.cfg.TTL/100 + 2*time.Millisecond}, c.cfg)
 	j.readPast()
+	if j.auto {
+		j.cfg = c.cfg.withTTL(ttlFor(j.successes()))
+	}
+	j.t = newTiming(backends.Grant{TTL: j.cfg.TTL, Drift: j.cfg.TTL/100 + 2*time.Millisecond}, j.cfg)
 	j.ttl()
 	j.heartbeat()
 	j.grace()
@@ -58,14 +62,15 @@ func (j *job) fail(check, cause, remedy string) { j.add(check, false, cause, rem
 
 // readPast looks where the history of runs is: in the record store where there is one, in the first backend else.
 func (j *job) readPast() {
-	if len(j.stores) == 0 {
-		return
-	}
-	at := j.stores[0]
+	where := j.cfg.Backends[0]
 	if j.cfg.Record != nil {
-		at = j.stores[min(len(j.cfg.Backends), len(j.stores)-1)]
+		where = *j.cfg.Record
 	}
-	j.past, j.pastErr = at.past, at.pastErr
+	for _, s := range j.stores {
+		if s.store == where {
+			j.past, j.pastErr = s.past, s.pastErr
+		}
+	}
 	for _, r := range j.past {
 		if (r.Outcome == backends.Succeeded || r.Outcome == backends.Failed) && r.Duration != nil {
 			j.runs++
@@ -74,13 +79,17 @@ func (j *job) readPast() {
 	}
 }
 
+// successes are the runs that --ttl auto goes by.
+func (j *job) successes() []backends.Record {
+	return backends.Query{Outcomes: []backends.Outcome{backends.Succeeded}, Limit: autoTTLRuns}.Select(slices.Clone(j.past))
+}
+
 // ttl compares the length of the lease with that of runs.
 func (j *job) ttl() {
-	if j.cfg.AutoTTL {
-		j.add("ttl", true, "it is settled before each run, by the history", "")
-		return
-	}
 	ttl := shortDuration(j.cfg.TTL)
+	if j.auto {
+		ttl += " now, settled before each run by the history"
+	}
 	switch {
 	case j.pastErr != nil:
 		j.fail("ttl", fmt.Sprintf("the history of %s cannot be read: %v", quoted(j.cfg.Key), j.pastErr), "look at what is said of the store")
@@ -89,7 +98,7 @@ func (j *job) ttl() {
 	default:
 		cause := ttl + "; " + j.longestRun()
 		advised := max(roundUp(time.Duration(ttlRoom*float64(j.longest))), minTTL)
-		if j.cfg.TTL >= advised {
+		if j.cfg.TTL >= advised || j.auto {
 			j.add("ttl", true, cause, "")
 			return
 		}

@@ -110,6 +110,7 @@ func TestDoctorExaminesAJob(t *testing.T) {
 			[]string{"ok job ttl 45m; the longest of the last 2 runs took 30m", "advice job grace 10s ", "of 1 runs that had to be stopped 1 ended by KILL"}, nil},
 		{"a lease shorter than half as long again", jobStore(t, 20*time.Minute, 31*time.Minute, time.Minute), 0, "", "--ttl 45m", 0,
 			[]string{"advice job ttl 45m; the longest of the last 2 runs took 31m; ", "--ttl 47m (1.5 times the longest run)"}, nil},
+		{"a lease by the history", jobStore(t, time.Hour), 0, "", "--ttl auto", 0, []string{"ok job ttl 1h30m now, settled before each run by the history; the only run in the history took 1h", "ok job heartbeat renewed every 30m"}, nil},
 		{"one run", jobStore(t, 20*time.Minute), 0, "", "--ttl 20s", 0, []string{"advice job ttl 20s; the only run in the history took 20m; ", "--ttl 30m",
 			"advice job grace 3.33s ", "the default of 10s does not fit this TTL and is shortened; from --ttl 1m on it does"}, nil},
 		{"a store too slow for the lease", jobStore(t), 150 * time.Millisecond, "", "--ttl 200ms", 1, []string{"FAILED job heartbeat renewed every 67ms; reading took at most "}, nil},

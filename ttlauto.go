@@ -36,8 +36,6 @@ func (s *settler) validateAutoTTL() {
 	case c.Grace+heartbeat >= minAutoTTL:
 		s.conflict([]string{"grace", "heartbeat", "ttl"}, "%s and %s together are not under the %v that --ttl auto may come to; the grace must be under %v",
 			s.told("grace", c.Grace), s.told("heartbeat", heartbeat), minAutoTTL, minAutoTTL-heartbeat)
-	case s.verb.is(vDoctor):
-		s.cfg = c.withTTL(c.TTL)
 	}
 }
 

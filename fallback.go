@@ -22,7 +22,8 @@ func openFallback(ctx context.Context, cfg *Config) (backends.Backend, error) {
 func (r *runner) fallBack(why error) (granted, syscall.Signal, error) {
 	main := r.b
 	r.close()
-	r.ui.warn("%v; asking the fallback (%s) for the lease instead, which keeps runs apart only where they have the same fallback", why, r.cfg.Fallback.shown())
+	r.ui.warn("%v; the lease of the fallback (%s) is taken instead, which gives no fencing token and keeps runs apart only where they have the same fallback",
+		why, r.cfg.Fallback.shown())
 	r.fellBack = why
 	backend := r.open
 	r.open = openFallback
@@ -35,8 +36,6 @@ func (r *runner) fallBack(why error) (granted, syscall.Signal, error) {
 		return granted{}, 0, &backends.UsageError{What: "--fallback " + r.b.Name(), Why: "it is the backend itself", Remedy: "name another store"}
 	case codeOf(err) == codeUnavailable:
 		err = fmt.Errorf("%w; nor did the fallback answer: %w", why, err)
-	case err == nil:
-		r.ui.warn("COMMAND runs under the lease of the fallback %s, without a fencing token", r.b.Name())
 	}
 	return g, sig, err
 }

@@ -384,3 +384,32 @@ func (b *Kafka) Tool(input, class string, args ...string) string {
 	}
 	return out
 }
+
+// kafkaPrograms are Kafka's scripts by their classes.
+var kafkaPrograms = map[string]string{
+	"kafka-topics.sh":           "org.apache.kafka.tools.TopicCommand",
+	"kafka-configs.sh":          "kafka.admin.ConfigCommand",
+	"kafka-acls.sh":             "kafka.admin.AclCommand",
+	"kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+	"kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
+}
+
+// Bin is a folder with some of Kafka's scripts, as a distribution of Kafka has them, to be put into PATH.
+func (b *Kafka) Bin() string {
+	b.t.Helper()
+	dir := filepath.Join(b.dir, "bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		b.t.Fatalf("Kafka's scripts: %v", err)
+	}
+	for name, class := range kafkaPrograms {
+		words := b.install.java(nil, class)
+		for i, w := range words {
+			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		text := "#!/bin/sh\nexec " + strings.Join(words, " ") + ` "$@"` + "\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			b.t.Fatalf("Kafka's scripts: %v", err)
+		}
+	}
+	return dir
+}

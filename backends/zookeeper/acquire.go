@@ -35,7 +35,7 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	g := &granting{b: b, s: s, r: r}
 	err = b.updateKnown(ctx, s, r.Key, query{runID: r.RunID}, func(v *view) (*edit, error) { return g.decide(ctx, v) })
 	switch {
-	case refusal(err):
+	case settled(err):
 		if r.Last {
 			b.recordRefusal(ctx, s, g.seen, r.Refused(err, g.seen.instant()))
 		}
@@ -46,13 +46,6 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	b.keepLease(r.Owner, s)
 	b.usedPlace(r.Owner)
 	return b.newLease(s, g.seen, g.got, false), nil
-}
-
-// refusal tells an answer that is final.
-func refusal(err error) bool {
-	var held *backends.HeldError
-	var done *backends.DoneError
-	return errors.As(err, &held) || errors.As(err, &done)
 }
 
 // decide grants or refuses.
@@ -102,7 +95,7 @@ func (g *granting) take(v *view) *edit {
 			e.remember(v.crashed(old, g.b.Name()))
 		}
 	}
-	v.s.Token = nextToken(v.s.Token, v.zxid)
+	v.s.Token = nextToken(v.s.Token, v.zxid, g.r.Token)
 	l := slot{Slot: number, Owner: g.r.Owner, Holder: g.r.Holder, Host: g.r.Host, PID: g.r.PID, RunID: g.r.RunID,
 		Token: v.s.Token, Attempt: e.start(g.r.RunID), At: v.at(), TTL: inMicros(g.ttl()), Waited: inMicros(g.r.Waited),
 		Takeover: takeover, Loose: g.r.Loose}
@@ -119,10 +112,15 @@ func (g *granting) take(v *view) *edit {
 // mostToken is the greatest integer that every reader of JSON knows exactly.
 const mostToken = 1<<53 - 1
 
-// nextToken rises with the counter and with the transactions of the whole ensemble.
-func nextToken(last, zxid int64) int64 {
-	if zxid > last && zxid < mostToken {
-		return zxid
+// nextToken rises with the counter and with the transactions of the whole ensemble or, where the lease is another store's,
+// with the token that it has there.
+func nextToken(last, zxid, told int64) int64 {
+	next := zxid
+	if told != 0 {
+		next = told
+	}
+	if next > last && next < mostToken {
+		return next
 	}
 	return last + 1
 }

@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"time"
 
@@ -63,7 +64,12 @@ func (s *session) firstBound() time.Duration { return max(s.c.timeout/4, 20*time
 // isBroken tells whether the connection broke, or was cut, before the answer was there: nobody knows whether the request
 // was carried out, and another connection may tell.
 func isBroken(err error) bool {
-	return errors.Is(err, errNoAnswer) || errors.Is(err, zk.ErrConnectionClosed) || errors.Is(err, zk.ErrNoServer) ||
+	var none *unreachable
+	if errors.As(err, &none) {
+		return false
+	}
+	var network *net.OpError
+	return errors.As(err, &network) || isHangUp(err) || errors.Is(err, net.ErrClosed) || errors.Is(err, errNoAnswer) || errors.Is(err, zk.ErrConnectionClosed) || errors.Is(err, zk.ErrNoServer) ||
 		errors.Is(err, zk.ErrSessionExpired) || errors.Is(err, zk.ErrSessionMoved) || errors.Is(err, zk.ErrClosing)
 }
 

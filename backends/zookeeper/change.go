@@ -225,7 +225,7 @@ var errConflict = errors.New("the key was changed by somebody else")
 // done. An error of the kind isBroken means that nobody knows whether it was.
 func (b *backend) update(ctx context.Context, s *session, key string, q query, f func(*view) (*edit, error)) error {
 	gone := map[int64]bool{}
-	unsure := ""
+	unsure, confirmed := "", false
 	bound := s.firstBound()
 	for try := 0; ; try++ {
 		v, err := b.load(ctx, s, key, q)
@@ -237,6 +237,13 @@ func (b *backend) update(ctx context.Context, s *session, key string, q query, f
 		}
 		v.gone = gone
 		e, err := f(v)
+		if (err == nil && e == nil || settled(err)) && !confirmed {
+			if err := b.confirm(ctx, s); err != nil {
+				return err
+			}
+			confirmed = true
+			continue
+		}
 		if err != nil || e == nil {
 			return err
 		}
@@ -255,6 +262,33 @@ func (b *backend) update(ctx context.Context, s *session, key string, q query, f
 			}
 		}
 	}
+}
+
+// settled tells an answer that is final, and so has to be true and not only to have been true a moment ago.
+func settled(err error) bool {
+	var held *backends.HeldError
+	var done *backends.DoneError
+	return errors.As(err, &held) || errors.As(err, &done) || errors.Is(err, backends.ErrLost) || errors.Is(err, backends.ErrNotHeld)
+}
+
+// confirm makes sure that what is read from now on is not older than what anybody was told before. A server may lag behind
+// the others, and one that was cut off from them answers for a while from what it knew; a write passes through most of
+// them, and the server that answers it has caught up by then. Changes need no such thing: they name what they rely on.
+func (b *backend) confirm(ctx context.Context, s *session) error {
+	stat, err := ask(ctx, s, func(c *zk.Conn) (*zk.Stat, error) { return c.Set(b.c.clockPath(), nil, -1) })
+	switch {
+	case err == nil:
+		b.clock.observe(stat.Mtime)
+	case errors.Is(err, zk.ErrNoNode):
+		return errNotInitialised
+	}
+	return err
+}
+
+// sync is confirm for those who may only read: the server catches up with its leader, whoever follows that.
+func (s *session) sync(ctx context.Context) error {
+	_, err := ask(ctx, s, func(c *zk.Conn) (string, error) { return c.Sync(s.c.keysPath()) })
+	return err
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -46,22 +47,24 @@ func (c *clock) read() (now time.Time, ok bool) {
 	return c.at.Add(passed).Truncate(time.Microsecond), !c.at.IsZero() && passed < fresh
 }
 
-// now is the servers' time, asked for where it is not known. Who may not write is given this host's time: what is shown
-// to people may be off by as much as its clock, and nothing is decided by it.
+// nowOrHost is now for what is shown to people: who may not write is given this host's time. It may be off by as much as
+// its clock, and nothing is decided by it.
+func (b *backend) nowOrHost(ctx context.Context, s *session) (time.Time, error) {
+	now, err := b.now(ctx, s)
+	if errors.Is(err, zk.ErrNoAuth) && b.c.readOnly {
+		return time.Now().UTC().Truncate(time.Microsecond), nil
+	}
+	return now, err
+}
+
+// now is the servers' time, asked for where it is not known.
 func (b *backend) now(ctx context.Context, s *session) (time.Time, error) {
 	if now, ok := b.clock.read(); ok {
 		return now, nil
 	}
-	stat, err := ask(ctx, s, func(c *zk.Conn) (*zk.Stat, error) { return c.Set(b.c.clockPath(), nil, -1) })
-	switch {
-	case err == zk.ErrNoAuth && b.c.readOnly:
-		return time.Now().UTC().Truncate(time.Microsecond), nil
-	case err == zk.ErrNoNode:
-		return time.Time{}, errNotInitialised
-	case err != nil:
+	if err := b.confirm(ctx, s); err != nil {
 		return time.Time{}, err
 	}
-	b.clock.observe(stat.Mtime)
 	now, _ := b.clock.read()
 	return now, nil
 }

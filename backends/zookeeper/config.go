@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -26,6 +27,7 @@ type config struct {
 	user     string   // "" without credentials
 	password string
 	tls      *tls.Config // nil without TLS
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 
 	keep     backends.Keep
 	timeout  time.Duration
@@ -38,7 +40,8 @@ func configure(u *backends.URL, o backends.Options) (*config, error) {
 		return nil, err
 	}
 	o = o.WithDefaults()
-	c := &config{user: u.User, password: u.Password, keep: o.Keep, timeout: o.Timeout, readOnly: o.ReadOnly}
+	c := &config{user: u.User, password: u.Password, keep: o.Keep, timeout: o.Timeout, readOnly: o.ReadOnly,
+		dial: new(net.Dialer).DialContext}
 	if !u.HasPassword {
 		c.password = o.Password
 	}

@@ -62,8 +62,7 @@ func (s *session) dial(network, address string, _ time.Duration) (net.Conn, erro
 	bound := s.dialBound()
 	ctx, cancel := context.WithTimeout(s.life, bound)
 	defer cancel()
-	var d net.Dialer
-	c, err := d.DialContext(ctx, network, address)
+	c, err := s.c.dial(ctx, network, address)
 	if err != nil {
 		return nil, s.failed("dialing "+address, err)
 	}

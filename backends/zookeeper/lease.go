@@ -191,10 +191,16 @@ func (b *backend) Attach(ctx context.Context, key string, token int64) (backends
 	if err != nil {
 		return nil, b.fail(ctx, "attach", err)
 	}
-	v, err := b.load(ctx, s, key, query{})
-	if err != nil {
-		return nil, b.fail(ctx, "attach", err)
+	if err = s.sync(ctx); err == nil {
+		var v *view
+		if v, err = b.load(ctx, s, key, query{}); err == nil {
+			return b.attach(ctx, s, v, token)
+		}
 	}
+	return nil, b.fail(ctx, "attach", err)
+}
+
+func (b *backend) attach(ctx context.Context, s *session, v *view, token int64) (backends.Lease, error) {
 	l := v.s.find(func(l *slot) bool { return l.Token == token && v.live(l) })
 	switch {
 	case l == nil:

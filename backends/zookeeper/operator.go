@@ -71,15 +71,15 @@ func (b *backend) Record(ctx context.Context, r backends.Record) error {
 	if r.Backend == "" {
 		r.Backend = b.Name()
 	}
+	if r.Outcome.Refusal() {
+		return b.addKnownRefusal(ctx, r)
+	}
 	return b.change(ctx, "record", r.Key, true, func(s *session, v *view) (*edit, error) {
 		if r.StartedAt.IsZero() {
 			r.StartedAt = v.instant()
 		}
 		if r.EndedAt.IsZero() {
 			r.EndedAt = v.instant()
-		}
-		if r.Outcome.Refusal() {
-			return nil, b.addRefusal(ctx, s, v.path, r, v.instant())
 		}
 		e := b.edit(v)
 		l := v.s.find(func(l *slot) bool { return r.Token != 0 && l.Token == r.Token && !l.Recorded })
@@ -89,6 +89,31 @@ func (b *backend) Record(ctx context.Context, r backends.Record) error {
 		}
 		return e, e.rememberOrComplete(ctx, s, l == nil && r.Token != 0, r)
 	})
+}
+
+// addKnownRefusal adds a refusal to a key, which it makes known.
+func (b *backend) addKnownRefusal(ctx context.Context, r backends.Record) error {
+	s, err := b.session(ctx)
+	if err != nil {
+		return b.fail(ctx, "record", err)
+	}
+	v, err := b.load(ctx, s, r.Key, query{}) // which fails where the key is not ours
+	if err == nil && !v.found {
+		err = b.ensureKey(ctx, s, r.Key)
+	}
+	if err == nil {
+		if r.StartedAt.IsZero() {
+			r.StartedAt = v.instant()
+		}
+		if r.EndedAt.IsZero() {
+			r.EndedAt = v.instant()
+		}
+		err = b.addRefusal(ctx, s, v.path, r, v.instant())
+	}
+	if err != nil {
+		return b.fail(ctx, "record", err)
+	}
+	return nil
 }
 
 // change is an operator's or a late run's change of a key, which create makes known.

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/lockrun/lockrun/backends"
 )
@@ -21,6 +21,15 @@ func sequence(name string) int64 {
 }
 
 func bySequence(a, b string) int { return cmp.Compare(sequence(a), sequence(b)) }
+
+// reader is a session that has caught up.
+func (b *backend) reader(ctx context.Context) (*session, error) {
+	s, err := b.session(ctx)
+	if err == nil {
+		err = s.sync(ctx)
+	}
+	return s, err
+}
 
 // keys are all keys that the store knows, in byte order.
 func (b *backend) keys(ctx context.Context, s *session) ([]string, error) {
@@ -49,7 +58,7 @@ func (b *backend) views(ctx context.Context, s *session, keys []string, named bo
 		if err == nil && !named && !all[i].found {
 			all[i] = nil // gone since it was listed
 		} else if err == nil && all[i].timely() {
-			all[i].now, err = b.now(ctx, s)
+			all[i].now, err = b.nowOrHost(ctx, s)
 		}
 		return err
 	})
@@ -72,7 +81,7 @@ func (v *view) timely() bool {
 // Status tells the state of the keys. It says nothing of when leases were renewed and will expire: a session's end is known
 // to the leader alone.
 func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State, error) {
-	s, err := b.session(ctx)
+	s, err := b.reader(ctx)
 	if err != nil {
 		return nil, b.fail(ctx, "status", err)
 	}
@@ -140,14 +149,11 @@ func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Rec
 	slices.SortStableFunc(all, func(x, y backends.Record) int {
 		return cmp.Or(y.EndedAt.Compare(x.EndedAt), cmp.Compare(y.Token, x.Token))
 	})
-	if q.Limit > 0 && len(all) > q.Limit {
-		all = all[:q.Limit]
-	}
-	return all, nil
+	return q.Select(all), nil
 }
 
 func (b *backend) history(ctx context.Context, q backends.Query) ([]backends.Record, error) {
-	s, err := b.session(ctx)
+	s, err := b.reader(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +169,7 @@ func (b *backend) history(ctx context.Context, q backends.Query) ([]backends.Rec
 	}
 	var all []backends.Record
 	for _, v := range views {
-		records, err := b.recordsOf(ctx, s, v, q.Limit)
+		records, err := b.recordsOf(ctx, s, v, q)
 		if err != nil {
 			return nil, err
 		}
@@ -172,8 +178,8 @@ func (b *backend) history(ctx context.Context, q backends.Query) ([]backends.Rec
 	return all, nil
 }
 
-// recordsOf reads the newest records of a key, at most limit runs and as many refusals; 0 is no limit.
-func (b *backend) recordsOf(ctx context.Context, s *session, v *view, limit int) ([]backends.Record, error) {
+// recordsOf reads the records of a key that q asks for, and perhaps more.
+func (b *backend) recordsOf(ctx context.Context, s *session, v *view, q backends.Query) ([]backends.Record, error) {
 	if !v.found {
 		return nil, nil
 	}
@@ -183,36 +189,61 @@ func (b *backend) recordsOf(ctx context.Context, s *session, v *view, limit int)
 			all = append(all, v.crashed(l, b.Name()))
 		}
 	}
-	var paths []string
-	for n := v.s.Next - 1; n >= v.s.First && (limit == 0 || v.s.Next-n <= int64(limit)); n-- {
-		paths = append(paths, runPath(v.path, n))
+	var runs []string
+	for n := v.s.Next - 1; n >= v.s.First; n-- {
+		runs = append(runs, runPath(v.path, n))
 	}
 	dir := v.path + "/" + refusedName
-	refusals, err := s.children(ctx, dir)
+	refused, err := s.children(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(refusals.children, func(x, y string) int { return bySequence(y, x) })
-	for i, name := range refusals.children {
-		if limit == 0 || i < limit {
-			paths = append(paths, dir+"/"+name)
-		}
+	slices.SortFunc(refused.children, func(x, y string) int { return bySequence(y, x) })
+	for i, name := range refused.children {
+		refused.children[i] = dir + "/" + name
 	}
-	records := make([]*backends.Record, len(paths))
-	err = parallel(len(paths), func(i int) error {
-		n, err := s.get(ctx, paths[i])
-		if err == nil && n.found { // else it was taken away meanwhile
+	for _, paths := range [][]string{runs, refused.children} {
+		some, err := b.readRecords(ctx, s, v.key, paths, q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// readAtOnce is how many records are read before it is seen whether more are wanted.
+const readAtOnce = 128
+
+// readRecords reads records, the newest first, until there are as many as are wanted, or the rest is too old.
+func (b *backend) readRecords(ctx context.Context, s *session, key string, paths []string, q backends.Query) ([]backends.Record, error) {
+	var all []backends.Record
+	for some := range slices.Chunk(paths, readAtOnce) {
+		records := make([]*backends.Record, len(some))
+		older := make([]bool, len(some))
+		err := parallel(len(some), func(i int) error {
+			n, err := s.get(ctx, some[i])
+			if err != nil || !n.found { // not found: it was taken away meanwhile
+				return err
+			}
 			r := &backends.Record{}
-			if json.Unmarshal(n.data, r) == nil && strings.HasPrefix(paths[i], b.c.keyPath(r.Key)+"/") {
+			if json.Unmarshal(n.data, r) == nil && r.Key == key {
 				records[i] = r
 			}
+			older[i] = time.UnixMilli(n.stat.Mtime).Before(q.Since.Add(-time.Minute)) // a minute for clocks that were set
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		return err
-	})
-	for _, r := range records {
-		if r != nil {
-			all = append(all, *r)
+		for _, r := range records {
+			if r != nil && q.Matches(*r) {
+				all = append(all, *r)
+			}
+		}
+		if q.Limit > 0 && len(all) >= q.Limit || older[len(some)-1] {
+			break
 		}
 	}
-	return all, err
+	return all, nil
 }

@@ -118,6 +118,12 @@ func (s *session) tell() {
 // errClosed is an operation on a backend that was closed.
 var errClosed = errors.New("the backend is closed")
 
+// unreachable is that there is no session: nothing was sent.
+type unreachable struct{ err error }
+
+func (u *unreachable) Error() string { return u.err.Error() }
+func (u *unreachable) Unwrap() error { return u.err }
+
 // await returns when requests can be sent. It waits for a session that was there before as long as ctx lasts; without one
 // it returns when every server has been tried once.
 func (s *session) await(ctx context.Context) (*link, error) {
@@ -126,13 +132,13 @@ func (s *session) await(ctx context.Context) (*link, error) {
 	for {
 		switch {
 		case ctx.Err() != nil:
-			return nil, errors.Join(s.cause, ctx.Err())
+			return nil, &unreachable{errors.Join(s.cause, ctx.Err())}
 		case s.life.Err() != nil:
 			return nil, errClosed
 		case s.up && s.conn.State() == zk.StateHasSession:
 			return s.link, nil
 		case s.cause != nil && s.granted == 0 && s.failures >= len(s.c.hosts):
-			return nil, s.cause
+			return nil, &unreachable{s.cause}
 		}
 		changed := s.changed
 		s.mu.Unlock()

@@ -27,6 +27,9 @@ var drivers = map[string]backends.OpenFunc{
 	"zookeeper":      zookeeper.Open,
 }
 
+// sessionBound are the schemes whose leases live in a session with the servers, which ends with the process that took them.
+var sessionBound = map[string]bool{"zookeeper": true}
+
 // driverOptions are what every driver is told beside the URL and the password.
 func driverOptions(cfg *Config) backends.Options {
 	return backends.Options{

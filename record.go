@@ -37,6 +37,9 @@ func (r *runner) childVars() []string {
 func (r *runner) tellTaken(g granted) {
 	if g.lease != nil {
 		r.ui.info("took token %d of %q on %s (waited %s)", g.lease.Grant().Token, r.req.Key, r.b.Name(), shortDuration(r.waited))
+		if ttl := g.lease.Grant().TTL; ttl < r.req.TTL {
+			r.ui.notice("%s keeps a lease for at most %s, and not for the %s of --ttl", r.b.Name(), shortDuration(ttl), shortDuration(r.req.TTL))
+		}
 	}
 }
 

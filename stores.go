@@ -85,6 +85,7 @@ func (s *settler) readPassword(b namedBackend) string {
 // they are opened.
 func (s *settler) validateStores() {
 	c := s.cfg
+	s.validateSessions()
 	for i, st := range c.Backends {
 		if slices.ContainsFunc(c.Backends[:i], func(o Store) bool { return sameStore(o, st) }) {
 			s.conflict([]string{"backend"}, "%s names %s twice, and a run cannot hold the lease of a store beside itself; leave one of them out",
@@ -101,6 +102,19 @@ func (s *settler) validateStores() {
 		if sameStore(st, *c.Fallback) {
 			s.conflict([]string{"fallback", "on-unavailable", "backend"}, "the fallback and the backend are the same store (%s), which cannot stand in for itself; name another with --fallback", st.shown())
 			return
+		}
+	}
+}
+
+// validateSessions asks for a process that lives as long as the lease, where the lease would not outlive it anyway.
+func (s *settler) validateSessions() {
+	if !s.verb.is(vAcquire) || s.cfg.WhilePID != 0 {
+		return
+	}
+	for _, st := range s.cfg.Backends {
+		scheme, _, _ := strings.Cut(st.URL, "://")
+		if sessionBound[strings.ToLower(scheme)] {
+			s.wrong(codeUsage, "a lease on %s lives in a session, which somebody has to keep up: add --while-pid PID, in a script --while-pid $$", st.shown())
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type host struct {
 	dir     string
 	backend string
 	secret  string
+	env     []string // what lockrun is told beside the backend
 	runs    *atomic.Int64
 }
 
@@ -46,6 +48,13 @@ func newHost(t *testing.T, backend, secret string) *host {
 func (h *host) at(backend string) *host {
 	other := *h
 	other.backend = backend
+	return &other
+}
+
+// with is the same host with these variables set as well.
+func (h *host) with(env ...string) *host {
+	other := *h
+	other.env = append(slices.Clone(h.env), env...)
 	return &other
 }
 
@@ -96,6 +105,7 @@ func (h *host) start(args ...string) *run {
 	r.cmd.Dir, r.cmd.SysProcAttr = h.dir, &syscall.SysProcAttr{Setsid: true}
 	r.cmd.Env = []string{"PATH=" + binDir + ":" + os.Getenv("PATH"), "HOME=" + h.dir, "LANG=C.UTF-8",
 		"GORACE=atexit_sleep_ms=0", "LOCKRUN_BACKEND=" + h.backend}
+	r.cmd.Env = append(r.cmd.Env, h.env...)
 	r.out, r.err = h.stream(n+".out"), h.stream(n+".err")
 	r.cmd.Stdout, r.cmd.Stderr = r.out, r.err
 	r.started = time.Now()

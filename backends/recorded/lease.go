@@ -108,7 +108,10 @@ func (l *lease) renewRecord(ctx context.Context, ttl time.Duration) {
 // says, and the caller that nobody knows. A record that does not answer is tried again for as long as ctx lasts; then it is
 // left to run out, with a warning, and the run's own end stands.
 func (l *lease) Release(ctx context.Context, end backends.End) error {
-	half, cancel := l.half(ctx)
+	if err := ctx.Err(); err != nil {
+		return &backends.Error{Op: "release", Backend: l.b.Name(), Err: err}
+	}
+	half, cancel := l.b.half(ctx)
 	err := untilAnswered(half, func() error { return l.lease.Release(half, end) })
 	cancel()
 	if errors.Is(err, backends.ErrLost) && end.Outcome != backends.Lost {
@@ -119,14 +122,21 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 	l.over = true
 	l.mu.Unlock()
 	if !over {
+		if ctx.Err() != nil { // whoever is told to hurry has waited for the lease only
+			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), min(lastTry, l.b.o.Timeout))
+			defer cancel()
+		}
 		l.end(ctx, rec, gone, end)
 	}
 	return err
 }
 
+// lastTry is what a record gets where the time was over before it could be told.
+const lastTry = 250 * time.Millisecond
+
 // half is the first half of what is left of ctx.
-func (l *lease) half(ctx context.Context) (context.Context, context.CancelFunc) {
-	left := l.b.o.Timeout
+func (b *backend) half(ctx context.Context) (context.Context, context.CancelFunc) {
+	left := b.o.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		left = time.Until(deadline)
 	}

@@ -3,46 +3,71 @@ package recorded
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
 )
 
-// Status is the lease's store's, with run ids and attempts from the record store where that answers in half of the time.
+// Status is the lease's store's, with run ids and attempts from the record store where that answers in half of the time. A
+// key of which only the record store knows has no lease.
 func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State, error) {
 	states, err := b.lease.Status(ctx, keys...)
 	if err != nil {
 		return nil, err
 	}
-	var held []string
-	for _, s := range states {
-		if s.State == backends.Held {
-			held = append(held, s.Key)
+	ask := keys
+	if len(keys) > 0 {
+		if ask = heldOf(states); ask == nil {
+			return states, nil
 		}
 	}
-	if held == nil {
-		return states, nil
-	}
-	half, cancel := (&lease{b: b}).half(ctx)
+	half, cancel := b.half(ctx)
 	defer cancel()
 	s, err := b.store(half)
 	if err != nil {
 		return states, nil
 	}
-	runs, err := s.Status(half, held...)
+	runs, err := s.Status(half, ask...)
 	if err != nil {
 		return states, nil
 	}
 	for i := range states {
-		if states[i].State != backends.Held {
-			continue
-		}
-		if run := backends.OfSameRun(runs, states[i]); run != nil {
+		if run := backends.OfSameRun(runs, states[i]); run != nil && states[i].State == backends.Held {
 			states[i].RunID, states[i].Attempt = run.RunID, run.Attempt
 		}
 	}
+	if len(keys) == 0 {
+		states = withRecorded(states, runs)
+	}
 	return states, nil
+}
+
+// heldOf are the keys that are held, nil where none is.
+func heldOf(states []backends.State) (keys []string) {
+	for _, s := range states {
+		if s.State == backends.Held {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
+}
+
+// withRecorded adds the keys that only the record store knows, in the order of bytes.
+func withRecorded(states, runs []backends.State) []backends.State {
+	known := map[string]bool{}
+	for _, s := range states {
+		known[s.Key] = true
+	}
+	for _, r := range runs {
+		if !known[r.Key] {
+			known[r.Key] = true
+			states = append(states, backends.State{Key: r.Key, State: backends.Free, Token: r.Token})
+		}
+	}
+	slices.SortStableFunc(states, func(a, b backends.State) int { return strings.Compare(a.Key, b.Key) })
+	return states
 }
 
 // History is the record store's.

@@ -429,3 +429,16 @@ func TestAttachFindsTheRecord(t *testing.T) {
 		p.silent()
 	}
 }
+
+func TestARecordIsToldThoughTheLeaseHasUsedUpTheTime(t *testing.T) {
+	p := newPair(t)
+	l := p.acquire(p.a, request("r1"))
+	p.leasesDown.Store(hangs)
+	ctx, cancel := context.WithCancel(p.within(time.Hour))
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if err := l.Release(ctx, succeeded()); err == nil || backends.Positive(err) {
+		t.Errorf("Release = %v", err)
+	}
+	p.history(backends.Succeeded)
+	p.silent()
+}

@@ -35,7 +35,7 @@ comma := ,
 space := $(subst ,, )
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
-.PHONY: build static-pure install test lint needs fmt vet staticcheck tidy vulncheck race purego cross bench bench-servers clean help
+.PHONY: build static-pure install test lint needs fmt vet staticcheck tidy vulncheck race purego cross bench bench-servers bench-peers dist package-test clean help
 
 build: ## lockrun for this machine, static where possible (apt install musl-tools makes it start faster)
 	CC='$(BUILD_CC)' $(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS) $(STATIC)' -o lockrun .
@@ -85,8 +85,18 @@ bench: build ## ratios against flock, as bench/README.md tells them
 bench-servers: build ## the same on real Redis and MariaDB servers, beside what these can do at all
 	CC='$(BUILD_CC)' $(GO) run -tags '$(TAGS)' ./bench/servers -lockrun ./lockrun -tags '$(TAGS)' -ldflags '$(LDFLAGS) $(STATIC)'
 
+bench-peers: build ## lockrun beside flock, etcdctl, SET NX, Redisson, ShedLock and Curator, with their real servers
+	$(GO) run ./bench/peers -lockrun ./lockrun
+
+dist: ## archives, deb, rpm, apk, checksums and bills of materials for all systems, unpublished, into dist/
+	cd packaging && $(GO) build -o ../dist-tools/ github.com/goreleaser/goreleaser/v2
+	dist-tools/goreleaser release --snapshot --clean
+
+package-test: ## packages of this commit: equal when built twice, installed into a clean root, run, purged
+	scripts/package-test
+
 clean:
-	rm -rf lockrun dist bench/out
+	rm -rf lockrun dist dist-docs dist-tools bench/out
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' Makefile

@@ -20,6 +20,9 @@ type lease struct {
 
 	renewing chan struct{} // held while the record is being renewed
 
+	// find looks for the record of a lease that another process took; nil where there is nothing to look for.
+	find func(context.Context) backends.Lease
+
 	mu     sync.Mutex
 	record backends.Lease // nil where the start is not recorded
 	gone   bool           // the record ran out, or was broken, while the lease was held
@@ -87,8 +90,25 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.lease.Renew(ctx, ttl)
 }
 
+// look finds the record of a lease that another process took, before it is first needed: who only asks whether the lease is
+// still there, as a minder does each second, need not ask two stores.
+func (l *lease) look(ctx context.Context) {
+	if l.find == nil || l.recorded() != nil {
+		return
+	}
+	half, cancel := l.b.half(ctx)
+	defer cancel()
+	rec := l.find(half)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.record == nil {
+		l.record = rec
+	}
+}
+
 // renewRecord renews the record, which changes nothing about the lease, whatever comes of it.
 func (l *lease) renewRecord(ctx context.Context, ttl time.Duration) {
+	l.look(ctx)
 	l.mu.Lock()
 	rec, idle := l.record, l.gone || l.over
 	l.mu.Unlock()
@@ -112,6 +132,7 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 		return &backends.Error{Op: "release", Backend: l.b.Name(), Err: err}
 	}
 	half, cancel := l.b.half(ctx)
+	l.look(half)
 	err := untilAnswered(half, func() error { return l.lease.Release(half, end) })
 	cancel()
 	if errors.Is(err, backends.ErrLost) && end.Outcome != backends.Lost {
@@ -169,7 +190,7 @@ func (l *lease) end(ctx context.Context, rec backends.Lease, gone bool, end back
 func (l *lease) tell(ctx context.Context, rec backends.Lease, end backends.End) error {
 	r, g := l.r, l.grant
 	if r.Owner == "" {
-		return errors.New("its start is not known here")
+		return errors.New("the record of its start was not found")
 	}
 	s, err := l.b.store(ctx)
 	if err != nil {
@@ -196,13 +217,15 @@ func (b *backend) shownAs(token int64) int64 {
 	return token
 }
 
-// Attach finds the lease, and its record where that can be found.
+// Attach finds the lease; its record is looked for when it is needed.
 func (b *backend) Attach(ctx context.Context, key string, token int64) (backends.Lease, error) {
 	l, err := b.lease.Attach(ctx, key, token)
 	if err != nil {
 		return nil, err
 	}
-	return b.newLease(backends.Request{}, l, b.attach(ctx, key, token)), nil
+	n := b.newLease(backends.Request{}, l, nil)
+	n.find = func(ctx context.Context) backends.Lease { return b.attach(ctx, key, token) }
+	return n, nil
 }
 
 // attach finds the record of the lease with this token: by the token, or where the record store had to choose another by

@@ -442,3 +442,26 @@ func TestARecordIsToldThoughTheLeaseHasUsedUpTheTime(t *testing.T) {
 	p.history(backends.Succeeded)
 	p.silent()
 }
+
+// For the shell verbs, which are processes of their own.
+func TestAnAttachedLeaseIsReleasedWithoutTheRecord(t *testing.T) {
+	for _, down := range []*backendtest.Fault{refuses, hangs} {
+		p := newPair(t)
+		r := request("r1")
+		r.Loose, r.Detached = true, true
+		token := p.acquire(p.a, r).Grant().Token
+		p.recordsDown.Store(down)
+		l, err := p.b.Attach(t.Context(), "k", token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Renew(p.within(time.Second), time.Minute); err != nil {
+			t.Errorf("Renew = %v", err)
+		}
+		if err := l.Release(p.within(time.Second), succeeded()); err != nil {
+			t.Errorf("Release = %v", err)
+		}
+		p.free(p.leases)
+		p.warned("end is not recorded")
+	}
+}

@@ -81,14 +81,12 @@ func withRecord(ctx context.Context, cfg *Config, b backends.Backend) (backends.
 		_ = store.Close()
 		return b, nil
 	}
-	isOpen := err == nil
-	open := func(ctx context.Context) (backends.Backend, error) {
-		if isOpen {
-			return store, nil
-		}
-		return openStore(ctx, cfg, *cfg.Record)
+	o := recorded.Options{Timeout: cfg.BackendTimeout, Warn: cfg.tell}
+	if err == nil {
+		o.Record = store
 	}
-	return recorded.Decorate(b, open, recorded.Options{Timeout: cfg.BackendTimeout, Warn: cfg.tell}), nil
+	open := func(ctx context.Context) (backends.Backend, error) { return openStore(ctx, cfg, *cfg.Record) }
+	return recorded.Decorate(b, open, o), nil
 }
 
 // openStore opens one store.

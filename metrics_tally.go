@@ -79,7 +79,7 @@ func (t *tally) update(ctx context.Context, b backends.Backend) error {
 
 // countAll counts the whole history. However large that is, it takes memory for the keys and not for the runs.
 func (t *tally) countAll(ctx context.Context, b backends.Backend) error {
-	if w, ok := b.(backends.Walker); ok {
+	if w, ok := backends.Historian(b).(backends.Walker); ok {
 		return t.walk(ctx, w)
 	}
 	states, err := within(ctx, t.bound, func(ctx context.Context) ([]backends.State, error) { return b.Status(ctx) })

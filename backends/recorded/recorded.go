@@ -26,6 +26,9 @@ const manySlots = 1 << 30
 
 // Options are what Decorate needs to know beside the stores.
 type Options struct {
+	// Record is the record store where it is open already.
+	Record backends.Backend
+
 	// Timeout bounds each exchange with the record store that has no context of the caller's.
 	Timeout time.Duration
 
@@ -35,9 +38,9 @@ type Options struct {
 }
 
 // Decorate returns a backend whose leases are lease's, and whose run records, attempts and done-marks are those of the
-// store that open opens. open is called when the store is needed, and again while it fails.
+// store that open opens. Unless it is open already, open is called when the store is needed, and again while it fails.
 func Decorate(lease backends.Backend, open func(context.Context) (backends.Backend, error), o Options) backends.Backend {
-	return &backend{lease: lease, open: open, o: o, opening: make(chan struct{}, 1),
+	return &backend{lease: lease, open: open, o: o, opened: o.Record, opening: make(chan struct{}, 1),
 		shown: map[int64]int64{}, refusedByRecord: map[string]bool{}}
 }
 

@@ -28,6 +28,7 @@ type config struct {
 	password string
 	tls      *tls.Config // nil without TLS
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	watched  func(zk.Event) // told of each notification; nil: nobody. It must not block
 
 	keep     backends.Keep
 	timeout  time.Duration

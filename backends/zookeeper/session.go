@@ -58,6 +58,9 @@ func newSession(c *config, asked time.Duration) (*session, error) {
 func (s *session) event(e zk.Event) {
 	switch {
 	case e.Type != zk.EventSession:
+		if s.c.watched != nil {
+			s.c.watched(e)
+		}
 	case e.State == zk.StateHasSession:
 		go s.connected()
 	case e.State == zk.StateDisconnected || e.State == zk.StateConnecting:

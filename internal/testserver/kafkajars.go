@@ -68,9 +68,6 @@ func kafka(t TB, version string) *kafkaInstall {
 // kafkaRevision is changed with whatever the folder is made by.
 const kafkaRevision = "1"
 
-// FetchKafka fetches Kafka into the cache, so that tests find it there.
-func FetchKafka(t TB, version string) { kafka(t, version) }
-
 // cacheRoot is the folder for what is made or fetched once a machine.
 func cacheRoot() (string, error) {
 	root, err := os.UserCacheDir()

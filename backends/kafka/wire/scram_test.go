@@ -24,7 +24,7 @@ func TestScramAsInItsRFC(t *testing.T) {
 	if err := s.verify([]byte("v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")); err != nil {
 		t.Errorf("the server's proof: %v", err)
 	}
-	for _, bad := range []string{"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G5=", "v=", "", "e=other-error"} {
+	for _, bad := range []string{"v=6srriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G=", "v=", "", "e=other-error"} {
 		if err := s.verify([]byte(bad)); !errors.Is(err, ErrProof) {
 			t.Errorf("the proof %q: %v", bad, err)
 		}

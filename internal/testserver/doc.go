@@ -1,5 +1,6 @@
 // Package testserver starts real servers for tests and measurements: Redis alone, under sentinels, as a cluster and as
-// independent servers for a quorum, MariaDB alone and as a Galera cluster. A [Proxy] in front of any of them loses
+// independent servers for a quorum, MariaDB alone and as a Galera cluster, Kafka alone and as a
+// cluster, in a version of one's choice. A [Proxy] in front of any of them loses
 // replies, swallows requests, resets, delays and refuses.
 //
 //	r := testserver.StartRedis(t, testserver.RedisConfig{})

@@ -81,12 +81,17 @@ func withRecord(ctx context.Context, cfg *Config, b backends.Backend) (backends.
 		_ = store.Close()
 		return b, nil
 	}
-	o := recorded.Options{Timeout: cfg.BackendTimeout, Warn: cfg.tell}
-	if err == nil {
-		o.Record = store
+	if err != nil {
+		store = nil
 	}
+	return decorate(cfg, b, store), nil
+}
+
+// decorate has the record of b's runs kept by the store of --record, which is open already unless store is nil.
+func decorate(cfg *Config, b, store backends.Backend) backends.Backend {
+	o := recorded.Options{Record: store, Timeout: cfg.BackendTimeout, Warn: cfg.tell}
 	open := func(ctx context.Context) (backends.Backend, error) { return openStore(ctx, cfg, *cfg.Record) }
-	return recorded.Decorate(b, open, o), nil
+	return recorded.Decorate(b, open, o)
 }
 
 // openStore opens one store.

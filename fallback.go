@@ -12,9 +12,27 @@ import (
 	"github.com/lockrun/lockrun/backends"
 )
 
-// openFallback opens the store whose lease is taken where the backend cannot answer.
+// openFallback opens the store whose lease is taken where the backend cannot answer. A record store that does answer goes on
+// guarding run ids, so that hosts whose fallbacks know nothing of each other do not all run the same tick; otherwise the
+// fallback guards them, as far as it reaches.
 func openFallback(ctx context.Context, cfg *Config) (backends.Backend, error) {
-	return openStore(ctx, cfg, *cfg.Fallback)
+	b, err := openStore(ctx, cfg, *cfg.Fallback)
+	down := func(st Store) bool { return sameStore(st, *cfg.Record) }
+	if err != nil || cfg.Record == nil || down(*cfg.Fallback) || slices.ContainsFunc(cfg.Backends, down) {
+		return b, err
+	}
+	half, cancel := context.WithTimeout(ctx, cfg.BackendTimeout/2)
+	defer cancel()
+	store, err := openStore(half, cfg, *cfg.Record)
+	if err == nil {
+		if _, err = store.Now(half); err != nil {
+			_ = store.Close()
+		}
+	}
+	if err != nil {
+		return b, nil // why the backend did not answer has been told, and that is this or worse
+	}
+	return decorate(cfg, b, store), nil
 }
 
 // fallBack takes the fallback's lease instead of that of a backend which could not answer because of why. The run goes on as
@@ -63,7 +81,7 @@ func (r *runner) withFallback(reason string) string {
 // tellBackend lets the history of a backend that is there again know of a run that it did not answer. It may cost a second,
 // as any record that no release tells, and changes nothing where it fails.
 func (r *runner) tellBackend(end backends.End) {
-	if r.fellBack == nil {
+	if r.fellBack == nil || backends.Historian(r.b) != r.b { // else the record is where it always is
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), min(r.cfg.BackendTimeout, time.Second))
@@ -102,7 +120,7 @@ func withFallback(ctx context.Context, cfg *Config, b backends.Backend, err erro
 	if errors.As(err, &wrong) {
 		return nil, err
 	}
-	fallback, unopened := openFallback(ctx, cfg)
+	fallback, unopened := openStore(ctx, cfg, *cfg.Fallback)
 	if unopened != nil {
 		return b, err
 	}
@@ -182,7 +200,15 @@ func (b *both) History(ctx context.Context, q backends.Query) ([]backends.Record
 	case err != nil:
 		b.tell(err.Error() + "; this is the history of the fallback")
 	}
-	records = append(records, others...)
+	for _, o := range others {
+		// A run under the fallback whose record was kept elsewhere all the same is in both.
+		twice := func(r backends.Record) bool {
+			return r.Key == o.Key && r.Token == o.Token && r.Token != 0 && r.Host == o.Host && r.PID == o.PID
+		}
+		if !slices.ContainsFunc(records, twice) {
+			records = append(records, o)
+		}
+	}
 	slices.SortStableFunc(records, func(a, b backends.Record) int { return b.EndedAt.Compare(a.EndedAt) })
 	return q.Select(records), nil
 }

@@ -107,8 +107,9 @@ func (b *backend) Attach(ctx context.Context, key string, token int64) (backends
 		return nil, own.heldError(key, backends.NotLoose, own.until(s.now), s.now)
 	}
 	l := b.leaseOf(key, own)
-	alone := len(s.lease.slots) == 1 && s.lease.pause == nil && s.lease.beaten == own.number
-	l.knows(s.lease.updated, sent, own.expires().Sub(s.now), alone)
+	if s.lease.beaten == own.number { // else a beat has to write down what the last one left open
+		l.knows(s.lease.updated, sent, own.expires().Sub(s.now), len(s.lease.slots) == 1 && s.lease.pause == nil)
+	}
 	return l, nil
 }
 

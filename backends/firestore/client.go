@@ -108,8 +108,6 @@ func (c *client) once(ctx context.Context, path string, body []byte, into any) (
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("User-Agent", "lockrun")
-	// Named databases are routed by this header, as Google's own libraries do.
-	req.Header.Set("X-Goog-Request-Params", "project_id="+url.QueryEscape(c.project)+"&database_id="+url.QueryEscape(c.databaseID))
 	if project := c.tokens.quotaProject(); project != "" {
 		req.Header.Set("X-Goog-User-Project", project)
 	}

@@ -49,7 +49,8 @@ func newTokens(c *config, h *http.Client) tokens {
 	if c.emulator {
 		return emulator{}
 	}
-	return &account{c: c, http: h, asking: make(chan struct{}, 1)}
+	// Google's library sends some of its requests under no context.
+	return &account{c: c, http: &http.Client{Transport: h.Transport, Timeout: c.timeout}, asking: make(chan struct{}, 1)}
 }
 
 // emulator wants a token, whichever. "owner" is the one that its security rules do not apply to.
@@ -104,7 +105,7 @@ func (a *account) token(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	t, err := within(ctx, func() (*oauth2.Token, error) { return f.source(ctx) })
+	t, err := waitFor(ctx, func() (*oauth2.Token, error) { return f.source(ctx) })
 	if err != nil {
 		return "", f.failed(err)
 	}
@@ -139,8 +140,8 @@ func (a *account) where() (*found, error) {
 	return f, err
 }
 
-// within does not wait for f longer than ctx lasts: Google's library asks under no context of ours.
-func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
+// waitFor does not wait for f longer than ctx lasts: Google's library asks under no context of ours.
+func waitFor[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T
 		err error
@@ -185,21 +186,37 @@ func (f *found) failed(err error) error {
 	c := &credentialsError{what: "getting a token with " + f.what, err: err, remedy: "check the network of this host"}
 	var refused *oauth2.RetrieveError
 	switch {
+	case errors.Is(err, context.DeadlineExceeded) && f.what == onMachine:
+		return (&metadata{}).failed(&wrapped{"no answer in time", err})
 	case errors.Is(err, context.DeadlineExceeded):
 		c.err = &wrapped{"no answer in time", err}
 	case errors.As(err, &refused):
-		code := 0
-		if refused.Response != nil {
-			code = refused.Response.StatusCode
-		}
-		c.err = errors.New(strings.TrimSpace(fmt.Sprintf("HTTP status %d %s %s", code, refused.ErrorCode, oneLine(refused.ErrorDescription))))
+		code, said := reply(refused)
+		c.err = errors.New(strings.TrimSpace(fmt.Sprintf("HTTP status %d %s %s", code, said.Error, oneLine(said.Description))))
 		c.permanent = code >= 400 && code < 500 && code != http.StatusTooManyRequests
 		c.remedy = "check that the key or account still exists, and this host's clock"
-		if refused.ErrorCode == "invalid_grant" && f.what == userAccount {
+		if said.Error == "invalid_grant" && f.what == userAccount {
 			c.remedy = "run gcloud auth application-default login"
 		}
 	}
 	return c
+}
+
+// refusal is what a token endpoint says, as RFC 6749 has it.
+type refusal struct {
+	Error       string `json:"error"`
+	Description string `json:"error_description"`
+}
+
+// reply reads a refusal, which the library does for some kinds of credentials alone.
+func reply(e *oauth2.RetrieveError) (code int, said refusal) {
+	if e.Response != nil {
+		code = e.Response.StatusCode
+	}
+	if json.Unmarshal(e.Body, &said) != nil {
+		said = refusal{e.ErrorCode, e.ErrorDescription}
+	}
+	return code, said
 }
 
 // find looks where Google's own programs look, in their order.

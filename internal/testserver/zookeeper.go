@@ -96,10 +96,11 @@ func (z *ZooKeeper) argv() []string {
 		"-cp", strings.Join(jars, ":"), "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg")}
 }
 
-// configure writes zoo.cfg. forceSync is off because nothing here has to survive the machine.
+// configure writes zoo.cfg. forceSync is off because nothing here has to survive the machine; syncLimit is four seconds, for
+// which a busy machine may forget a server without the others electing anew.
 func (z *ZooKeeper) configure() error {
 	lines := []string{"tickTime=200", "dataDir=" + z.data(), fmt.Sprintf("clientPort=%d", z.plain), "clientPortAddress=127.0.0.1",
-		"maxClientCnxns=0", "minSessionTimeout=400", "maxSessionTimeout=600000", "forceSync=no", "syncLimit=5", "initLimit=50"}
+		"maxClientCnxns=0", "minSessionTimeout=400", "maxSessionTimeout=600000", "forceSync=no", "syncLimit=20", "initLimit=100"}
 	if c := z.config.TLS; c != nil {
 		pair, err := z.pem(c)
 		if err != nil {

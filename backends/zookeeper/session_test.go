@@ -1,0 +1,252 @@
+package zookeeper
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/testserver"
+)
+
+// A server that is cut off from its quorum answers pings and reads for syncLimit ticks. A beat there is not a beat, a
+// refusal there is no refusal, and no one is granted anything.
+func TestAServerCutOffFromItsQuorum(t *testing.T) {
+	// Long enough that the server cannot be done with its quorum before the beats below.
+	e := testserver.StartEnsemble(t, 3, testserver.ZooKeeperConfig{Lines: []string{"syncLimit=100"}})
+	s := newStore(t, e.URL(chroot()))
+	one := e.Followers()[0]
+	b := opened(t, one.URL(s.c.root), backends.Options{Timeout: 500 * time.Millisecond})
+	l := acquire(t, b, request("k"))
+	for _, z := range e.Servers {
+		if z != one {
+			z.Freeze()
+			defer z.Thaw()
+		}
+	}
+	// Reads are answered still, from what it knew.
+	if n, err := b.(*backend).sessions[0].children(within(t, enough), s.c.keysPath()); err != nil || len(n.children) != 1 {
+		t.Errorf("the server that was cut off does not read, so this test shows nothing: %v, %v", n, err)
+	}
+	unknown(t, l.Renew(within(t, time.Second), time.Minute), false)
+	other := opened(t, one.URL(s.c.root), backends.Options{Timeout: 500 * time.Millisecond})
+	for _, key := range []string{"k", "free"} {
+		_, err := other.Acquire(within(t, time.Second), request(key))
+		unknown(t, err, false)
+	}
+}
+
+// The leader is killed while a lease is held: the session moves, and no beat is lost for good.
+func TestTheLeaderIsKilled(t *testing.T) {
+	e := testserver.StartEnsemble(t, 3, testserver.ZooKeeperConfig{})
+	s := newStore(t, e.URL(chroot()))
+	b := opened(t, s.url, backends.Options{})
+	for range 2 {
+		l := acquire(t, b, request("k"))
+		old := e.Leader()
+		old.Kill()
+		renew(t, l)
+		release(t, l)
+		old.Restart()
+		e.Await(3)
+	}
+	if h := historyOf(t, b, "k"); len(h) != 2 {
+		t.Errorf("history %+v", h)
+	}
+}
+
+// Tokens rise even where an administrator has deleted everything, the counter included.
+func TestTokensOutliveTheChroot(t *testing.T) {
+	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	s := newStore(t, z.URL(chroot()))
+	b := opened(t, s.url, backends.Options{})
+	var last int64
+	for range 3 {
+		for range 3 {
+			l := acquire(t, b, request("k"))
+			if g := l.Grant(); g.Token <= last {
+				t.Fatalf("token %d after %d", g.Token, last)
+			} else {
+				last = g.Token
+			}
+			release(t, l)
+		}
+		deleteAll(t, s.conn, s.c.root)
+		if err := b.(backends.Initer).Init(within(t, enough)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func deleteAll(t *testing.T, c *zk.Conn, path string) {
+	t.Helper()
+	names, _, err := c.Children(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		deleteAll(t, c, path+"/"+n)
+	}
+	if err := c.Delete(path, -1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What the servers shorten is what is granted, with room for a follower that is late; a session that they lengthen is no
+// reason to rely on more than was asked for.
+func TestGrantsFollowTheSession(t *testing.T) {
+	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{Lines: []string{"minSessionTimeout=4000", "maxSessionTimeout=8000"}})
+	s := newStore(t, z.URL(chroot()))
+	for asked, want := range map[time.Duration]time.Duration{
+		time.Hour: 7 * time.Second, 9 * time.Second: 7 * time.Second, 7 * time.Second: 7 * time.Second,
+		5 * time.Second: 5 * time.Second, 3 * time.Second: 3 * time.Second, 300 * time.Millisecond: 300 * time.Millisecond,
+	} {
+		b := opened(t, s.url, backends.Options{})
+		r := request(fmt.Sprint("k", asked))
+		r.TTL = asked
+		if g := acquire(t, b, r).Grant(); g.TTL != want || g.Drift <= 0 || g.Drift > g.TTL/10 {
+			t.Errorf("asked for %v, granted %v with a drift of %v; want %v", asked, g.TTL, g.Drift, want)
+		}
+	}
+}
+
+// A backend that is closed while it has a lease leaves it to its time-out; one without ends its session at once.
+func TestCloseGivesNothingBack(t *testing.T) {
+	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	s := newStore(t, z.URL(chroot()))
+	b := opened(t, s.url, backends.Options{})
+	r := request("k")
+	r.TTL = time.Second
+	acquire(t, b, r)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.leases("k"); len(n) != 1 {
+		t.Errorf("closed, and the leases are %v", n)
+	}
+	eventually(t, "the session ends", func() bool { return len(s.leases("k")) == 0 })
+
+	b = opened(t, s.url, backends.Options{})
+	release(t, acquire(t, b, request("k")))
+	sessions := func() int {
+		text, err := z.Word("dump")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		fmt.Sscanf(text, "SessionTracker dump:\nSession Sets (%d)", &n)
+		return n
+	}
+	before := sessions()
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the session is gone", func() bool { return sessions() < before })
+}
+
+// A lease that another session has taken over, by the same owner's retry, is not renewed by the first one's beats.
+func TestABeatInAnotherSessionIsNone(t *testing.T) {
+	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	s := newStore(t, z.URL(chroot()))
+	r := request("k")
+	first := acquire(t, opened(t, s.url, backends.Options{}), r)
+	second := acquire(t, opened(t, s.url, backends.Options{}), r)
+	renew(t, second)
+	err := first.Renew(within(t, enough), time.Minute)
+	if err == nil || errors.Is(err, backends.ErrLost) {
+		t.Errorf("Renew = %v", err)
+	}
+	release(t, second)
+}
+
+// What somebody has taken away under a key is made again, and run ids whose time is over go.
+func TestRepairsAndOldRunIDs(t *testing.T) {
+	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	s := newStore(t, z.URL(chroot()))
+	b := opened(t, s.url, backends.Options{Keep: backends.Keep{Runs: 2, DoneAge: time.Millisecond}})
+	for i := range 5 {
+		r := request("k")
+		r.RunID = fmt.Sprint("r", i)
+		l := acquire(t, b, r)
+		path := s.c.keyPath("k")
+		deleteAll(t, s.conn, path+"/"+idsName)
+		if i > 2 {
+			deleteAll(t, s.conn, path+"/"+runsName)
+		}
+		release(t, l)
+	}
+	if h := historyOf(t, b, "k"); len(h) != 1 {
+		t.Errorf("history %+v", h)
+	}
+	// All of one part, so that those who run find those who ran.
+	for i := range 300 {
+		id := fmt.Sprint("old", i)
+		path := idPath(s.c.keyPath("k"), "new")
+		if i == 0 {
+			for _, p := range []string{parent(parent(path)), parent(path)} {
+				s.conn.Create(p, nil, 0, zk.WorldACL(zk.PermAll))
+			}
+		}
+		if _, err := s.conn.Create(parent(path)+"/"+id, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() int {
+		n, _, err := s.conn.Children(parent(idPath(s.c.keyPath("k"), "new")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(n)
+	}
+	for range 100 {
+		r := request("k")
+		r.RunID = "new"
+		release(t, acquire(t, b, r))
+	}
+	if n := count(); n > 150 {
+		t.Errorf("%d run ids are left of 300 whose time is over", n)
+	}
+}
+
+// The doctor tells what is wrong without credentials, and what an administrator may want to know.
+func TestDoctor(t *testing.T) {
+	e := testserver.StartEnsemble(t, 3, testserver.ZooKeeperConfig{Lines: []string{"maxSessionTimeout=20000"}})
+	checks := func(url string) map[string]backends.Check {
+		b := opened(t, url, backends.Options{ReadOnly: true})
+		all := map[string]backends.Check{}
+		for _, c := range b.(backends.Doctor).Doctor(within(t, enough)) {
+			all[c.Check] = c
+		}
+		return all
+	}
+	url := e.URL("/doctor")
+	if c := checks(url)["chroot"]; c.OK || c.Remedy != "run lockrun init against this backend" {
+		t.Errorf("without a chroot: %+v", c)
+	}
+	if err := opened(t, url, backends.Options{}).(backends.Initer).Init(within(t, enough)); err != nil {
+		t.Fatal(err)
+	}
+	all := checks(url)
+	for _, name := range []string{"servers", "chroot", "rights", "session length", "quorum", "containers"} {
+		if c, ok := all[name]; !ok || !c.OK {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+	if c := all["session length"]; c.Remedy == "" {
+		t.Errorf("a minute cannot be had, and there is no advice: %+v", c)
+	}
+	if c := all["rights"]; c.Remedy == "" {
+		t.Errorf("everybody may write, and there is no advice: %+v", c)
+	}
+	e.Followers()[0].Kill()
+	if c := checks(url)["servers"]; !c.OK || c.Remedy == "" {
+		t.Errorf("one of three is down: %+v", c)
+	}
+	e.Followers()[0].Kill()
+	if c := checks(url)["session"]; c.OK || c.Remedy == "" {
+		t.Errorf("two of three are down: %+v", c)
+	}
+}

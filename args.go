@@ -104,8 +104,6 @@ func (w *words) option(head []string) (n int, err error) {
 	o := findOption(w.verb.bit, name)
 	short, _, _ := strings.Cut(head[0], "=") // never the value: it may be a secret
 	switch {
-	case o == nil && slices.Contains(laterOptions[:], strings.ToUpper(strings.ReplaceAll(name, "-", "_"))):
-		return 0, fmt.Errorf("%s is not an option of this version of lockrun; leave it out", short)
 	case o == nil:
 		return 0, fmt.Errorf("%s is not an option of lockrun %s; see lockrun help %[2]s", short, w.verb.name)
 	case assigned:

@@ -56,7 +56,6 @@ func TestCutRefuses(t *testing.T) {
 	for _, c := range []struct{ line, why string }{
 		{"--nonsense --key k -- x", "--nonsense is not an option of lockrun run"},
 		{"--colour=secret -- x", "--colour is not an option of lockrun run"},
-		{"--hook-timeout 1s -- x", "--hook-timeout is not an option of this version"},
 		{"status --ttl 5s", "--ttl is not an option of lockrun status"},
 		{"--key -- x", "--key needs a value"},
 		{"--key k status", "verb of lockrun as well as a COMMAND"},

@@ -1,10 +1,13 @@
 package main
 
-import "strings"
+import (
+	"net/url"
+	"strings"
+)
 
 // childEnv is the environment of COMMAND: ours, with the grant placed last and every earlier value of its variables
 // taken out, because programs differ in which of two they take. A password that came in LOCKRUN_BACKEND, or in the variable of
-// another store, is taken out of it; where a URL cannot be read for certain the variable is left out altogether.
+// another store or of an observer, is taken out of it; where a URL cannot be read for certain the variable is left out altogether.
 func childEnv(_ *Config, env, grant []string) []string {
 	out := make([]string, 0, len(env)+len(grant))
 	for _, kv := range env {
@@ -14,6 +17,13 @@ func childEnv(_ *Config, env, grant []string) []string {
 		case namesStores(name) && strings.Contains(value, "://"):
 			if safe, err := withoutPasswords(value); err == nil {
 				out = append(out, name+"="+safe)
+			}
+		case name == "LOCKRUN_PUSHGATEWAY" || name == "LOCKRUN_PING":
+			if u, err := url.Parse(value); err == nil && u.User != nil {
+				u.User = url.User(u.User.Username())
+				out = append(out, name+"="+u.String())
+			} else if err == nil {
+				out = append(out, kv)
 			}
 		default:
 			out = append(out, kv)

@@ -34,6 +34,12 @@ type Config struct {
 	ExitCodes      map[string]int // by the names of exitNames
 	ResultFile     string         // "" for none
 
+	MetricsFile string              // "" for none
+	Pushgateway string              // URL; "" for none; never printed
+	Hooks       map[string][]string // COMMANDs by event; never printed
+	Ping        string              // URL; "" for none; never printed
+	HookTimeout time.Duration       // bound on each observer, and on all of them together at the end
+
 	Token    int64         // unlock, renew, release: positive; unlock --force: 0
 	Force    bool          // unlock whatever is there
 	WhilePID int           // acquire: the background heartbeat lives as long as this process; 0: no heartbeat

@@ -87,6 +87,7 @@ type keeper struct {
 	sentAt time.Duration // when the last good request was sent
 	cause  error         // of doubtful and lost
 	onLost func()        // nil until whenLost
+	failed int           // renewals that were not answered, or refused
 }
 
 // newKeeper starts from a grant that was asked for at sentAt. It does not renew until run is called.
@@ -156,6 +157,11 @@ func (k *keeper) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, k.patience(sentAt))
 	defer cancel()
 	err := k.lease.Renew(ctx, k.t.TTL)
+	if err != nil {
+		k.mu.Lock()
+		k.failed++
+		k.mu.Unlock()
+	}
 	switch {
 	case err == nil:
 		k.renewed(sentAt)
@@ -231,6 +237,13 @@ func (k *keeper) to(s leaseState, cause error) {
 	if changed {
 		k.onState(s, cause)
 	}
+}
+
+// failures is how many renewals were not answered, or refused.
+func (k *keeper) failures() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.failed
 }
 
 // why is what the last renewal without success was answered.

@@ -32,12 +32,17 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lockrun/lockrun/internal/hooks"
 	"github.com/lockrun/lockrun/internal/supervise"
 )
 
 func main() {
 	supervise.GuardMain()
 	std := IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Environ()}
+	if len(os.Args) == 1 && os.Args[0] == hooks.MinderName {
+		nameProcess(hooks.MinderName)
+		os.Exit(hooks.MinderMain(supervise.Spread))
+	}
 	if isMinder(os.Args) {
 		os.Exit(minderMain(std, openBackend))
 	}

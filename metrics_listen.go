@@ -195,7 +195,7 @@ func (c *oneConn) Close() error {
 	return c.Conn.Close()
 }
 
-var errListen = errors.New("is not an address to listen on; write HOST:PORT, or :PORT for all of this host's")
+var errListen = errors.New("it is not an address to listen on; write HOST:PORT, or :PORT for all of this host's")
 
 // checkListen tells whether text is an address.
 func checkListen(text string) error {

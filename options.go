@@ -21,6 +21,7 @@ const (
 	kindPairs                // NAME=N, repeatable, one a line in the variable
 	kindList                 // texts, repeatable, one a line in the variable; in the file one or an array of them
 	kindLength               // positive, or "auto"
+	kindHooks                // EVENT=COMMAND, in the same way
 )
 
 // verb is a set of lockrun's verbs.
@@ -132,6 +133,21 @@ var options = examinable([]option{
 	{name: "result-file", env: true, toml: "result_file", verbs: vRun, arg: "FILE", def: "none",
 		help: "write one JSON object about this run, atomically",
 		at:   func(c *Config) any { return &c.ResultFile }},
+	{name: "metrics-file", env: true, toml: "metrics_file", verbs: vRun, arg: "FILE", def: "none",
+		help: "add this run to the sums in FILE, for node_exporter's textfile collector",
+		at:   func(c *Config) any { return &c.MetricsFile }},
+	{name: "pushgateway", env: true, toml: "pushgateway", verbs: vRun, check: checkHTTP, arg: "URL", def: "none",
+		help: "send the key's sums on this host to this Prometheus Pushgateway",
+		at:   func(c *Config) any { return &c.Pushgateway }},
+	{name: "hook", env: true, toml: "hook", verbs: vRun, kind: kindHooks, arg: "EVENT=COMMAND", def: "none",
+		help: "have sh -c run COMMAND when this happens: started, succeeded, failed, skipped, done, unavailable, fallback, lost, timeout; repeatable",
+		at:   func(c *Config) any { return &c.Hooks }},
+	{name: "ping", env: true, toml: "ping", verbs: vRun, check: checkHTTP, arg: "URL", def: "none",
+		help: "tell start and end to a service that speaks Healthchecks' protocol",
+		at:   func(c *Config) any { return &c.Ping }},
+	{name: "hook-timeout", env: true, toml: "hook_timeout", verbs: vRun, kind: kindDuration, arg: "D", def: "10s",
+		help: "bound on each hook, ping and push, and on all of them together at the end",
+		at:   func(c *Config) any { return &c.HookTimeout }},
 	{name: "token", env: true, verbs: vUnlock | vRenew | vRelease, kind: kindCount, arg: "N", min: 1, outer: true,
 		help: "fencing token of the lease that is meant",
 		at:   func(c *Config) any { return &c.Token }},
@@ -260,6 +276,7 @@ const (
 	defaultTTL            = 60 * time.Second
 	defaultGrace          = 10 * time.Second
 	defaultBackendTimeout = 5 * time.Second
+	defaultHookTimeout    = 10 * time.Second
 	defaultLimit          = 20
 	defaultInterval       = time.Second
 

@@ -53,6 +53,7 @@ func (r *runner) tellState(s leaseState, cause error) {
 	case stateLost:
 		if r.cfg.OnLost == "continue" {
 			r.ui.warn("the lease is lost, COMMAND goes on as --on-lost continue asks: %v", cause)
+			r.observeLoss(cause)
 		} else {
 			r.ui.info("the lease is lost, COMMAND is being stopped: %v", cause)
 		}

@@ -20,12 +20,13 @@ type answer struct {
 	runID  string
 	ttl    time.Duration // what --ttl auto came to; 0 without
 	waited time.Duration
+	took   *time.Duration // the last exchange that was answered; nil: none was
 	err    error
 }
 
 // learn takes over what the part of acquire that talks to the backend has found out.
 func (r *runner) learn(a answer) {
-	r.b, r.req.RunID, r.waited = a.b, a.runID, a.waited
+	r.b, r.req.RunID, r.waited, r.asked = a.b, a.runID, a.waited, a.took
 	if a.ttl != 0 {
 		r.cfg = r.cfg.withTTL(a.ttl)
 		r.req.TTL = a.ttl
@@ -97,7 +98,7 @@ func (r *runner) openAndAcquire(ctx, patience context.Context) (a answer) {
 	q := &acquirer{b: a.b, req: req, wait: r.patience(), timeout: r.cfg.BackendTimeout, now: bootNow,
 		waiting: func(h *backends.HeldError) { r.ui.notice("waiting: %v", h) }}
 	a.g, a.err = q.acquire(ctx, patience)
-	a.waited = r.waited + q.req.Waited
+	a.waited, a.took = r.waited+q.req.Waited, q.took
 	return a
 }
 
@@ -163,6 +164,7 @@ func (r *runner) unavailable(err error) (code int, message string, stop bool) {
 	switch r.cfg.OnUnavail {
 	case "run":
 		r.ui.warn("%v; COMMAND runs WITHOUT A LEASE, as --on-unavailable run asks", err)
+		r.observe(eventUnavailable, err.Error())
 		return 0, "", false
 	case "skip":
 		r.ui.warn("%v; skipped, as --on-unavailable skip asks", err)

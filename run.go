@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,6 +40,11 @@ type runner struct {
 	record  backends.Record
 
 	fellBack error // why the lease is the fallback's; nil where it is not
+
+	obs          *observers                      // nil: nobody watches
+	asked        *time.Duration                  // how long the acquire took that was answered; nil: none was
+	unreleased   bool                            // the release was not answered, or found the lease gone
+	whileRunning atomic.Pointer[backends.Record] // the record as it was when COMMAND was started; nil before
 }
 
 // run guards one command: take the lease, keep it, start the command, supervise it, stop it in time, give the lease back
@@ -52,6 +58,7 @@ func run(cfg *Config, std IO, u *ui, open opener) int {
 	r.tellUnprotected()
 	code, message := r.run()
 	r.report(code, message)
+	r.conclude(code)
 	return code
 }
 
@@ -69,7 +76,9 @@ func (r *runner) tellUnprotected() {
 func newRunner(cfg *Config, std IO, u *ui, open opener) (*runner, error) {
 	time.AfterFunc(quick, supervise.Spread) // most runs of a short command are over by then
 	signals, err := supervise.Listen()
-	return &runner{cfg: cfg, io: std, ui: u, open: open, signals: signals, req: newRequest(cfg)}, err
+	r := &runner{cfg: cfg, io: std, ui: u, open: open, signals: signals, req: newRequest(cfg)}
+	r.obs = newObservers(cfg, u, r.hookEnv)
+	return r, err
 }
 
 // run is the story of a run; message is what a person is told about the code, "" for nothing.
@@ -81,6 +90,9 @@ func (r *runner) run() (code int, message string) {
 	g, sig, err := r.acquire()
 	if err != nil && sig == 0 && r.cfg.Fallback != nil && codeOf(err) == codeUnavailable {
 		g, sig, err = r.fallBack(err)
+		if err == nil && sig == 0 {
+			r.observe(eventFallback, r.withFallback(""))
+		}
 	}
 	defer r.close()
 	switch {
@@ -111,6 +123,7 @@ func (r *runner) guard(path string, g granted) (code int, message string) {
 		return r.cannotStart(err)
 	}
 	defer tree.Close()
+	r.observeStart()
 	if r.keep != nil && r.cfg.OnLost == "kill" {
 		// Another may run by now. The stop is only posted; the supervisor acts on it alone.
 		r.keep.whenLost(func() { tree.Stop(supervise.CauseLost) })
@@ -268,6 +281,7 @@ func (r *runner) hurry(cancel func()) (stop func()) {
 func (r *runner) settle(end backends.End, err error) {
 	rec := &r.record
 	rec.Outcome, rec.Reason, rec.ExitCode, rec.Duration = end.Outcome, r.withFallback(end.Reason), end.ExitCode, &end.Duration
+	r.unreleased = err != nil
 	switch {
 	case err == nil:
 	case errors.Is(err, backends.ErrLost):

@@ -47,6 +47,8 @@ func (o *option) put(c *Config, s setting) *problem {
 		return o.putPairs(c, s)
 	case kindList:
 		return o.putList(c, s)
+	case kindHooks:
+		return o.putHooks(c, s)
 	}
 	text := s.values[len(s.values)-1]
 	err := o.parse(o.at(c), text)
@@ -63,7 +65,11 @@ func (o *option) put(c *Config, s setting) *problem {
 
 // secret tells whether the option's value may hold a password.
 func (o *option) secret() bool {
-	return o.name == "backend" || o.name == "record" || o.name == "fallback"
+	switch o.name {
+	case "backend", "record", "fallback", "pushgateway", "hook", "ping":
+		return true
+	}
+	return false
 }
 
 // quoted shows what a user wrote, cut where it is long.

@@ -49,7 +49,7 @@ type settler struct {
 func settle(verb *command, flags map[string][]string, args []string, env []string) (*Config, []problem) {
 	s := &settler{verb: verb, flags: flags, env: newEnviron(env), chosen: map[string]setting{}, cfg: &Config{
 		Verb: verb.name, TTL: defaultTTL, Slots: 1, Descendants: "leave", OnLost: "kill", OnUnavail: "fail",
-		BackendTimeout: defaultBackendTimeout, LogFormat: "text", HistoryKeep: 1000, historyDays: 90, doneDays: 400,
+		BackendTimeout: defaultBackendTimeout, HookTimeout: defaultHookTimeout, LogFormat: "text", HistoryKeep: 1000, historyDays: 90, doneDays: 400,
 	}}
 	s.arguments(args)
 	if verb.is(vStore) {
@@ -61,7 +61,6 @@ func settle(verb *command, flags map[string][]string, args []string, env []strin
 			s.settleOption(o)
 		}
 	}
-	s.later()
 	s.settleStores()
 	s.validate()
 	return s.cfg, s.problems
@@ -136,7 +135,7 @@ func (s *settler) settings(o *option) []setting {
 
 // fromVariable cuts a variable's value: one value a line where the option is repeatable. Commas never split.
 func (o *option) fromVariable(v string) []string {
-	if o.kind != kindPairs && o.kind != kindList {
+	if o.kind != kindPairs && o.kind != kindHooks && o.kind != kindList {
 		return []string{v}
 	}
 	return strings.FieldsFunc(v, func(r rune) bool { return r == '\n' })
@@ -153,26 +152,12 @@ func (s *settler) settleOption(o *option) {
 		s.wrong(codeUsage, "%s is given %d times; give it once", o.flag(), len(found[0].values))
 	}
 	last := 0
-	if o.kind == kindPairs {
+	if o.kind == kindPairs || o.kind == kindHooks {
 		last = len(found) - 1
 	}
 	for ; last >= 0; last-- {
 		if p := o.put(s.cfg, found[last]); p != nil {
 			s.problems = append(s.problems, *p)
-		}
-	}
-}
-
-// laterOptions are known by name only: a variable that asks for one must not be passed over as if it were obeyed.
-var laterOptions = [...]string{"METRICS_FILE", "PUSHGATEWAY", "HOOK", "HOOK_TIMEOUT", "PING"}
-
-func (s *settler) later() {
-	if !s.verb.is(vStore) {
-		return
-	}
-	for _, name := range laterOptions {
-		if s.env["LOCKRUN_"+name] != "" {
-			s.wrong(codeUsage, "LOCKRUN_%s is not an option of this version of lockrun; unset it", name)
 		}
 	}
 }

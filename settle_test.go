@@ -48,7 +48,7 @@ func good(t testing.TB, line string, env ...string) *Config {
 func TestDefaults(t *testing.T) {
 	c := good(t, "--key k -- true", "HOSTNAME=web-1")
 	want := &Config{Verb: "run", Key: "k", Command: []string{"true"}, TTL: time.Minute, Heartbeat: 20 * time.Second, Grace: 10 * time.Second,
-		Holder: "web-1", Slots: 1, Descendants: "leave", OnLost: "kill", OnUnavail: "fail", BackendTimeout: 5 * time.Second, LogFormat: "text",
+		Holder: "web-1", Slots: 1, Descendants: "leave", OnLost: "kill", OnUnavail: "fail", BackendTimeout: 5 * time.Second, HookTimeout: 10 * time.Second, LogFormat: "text",
 		Backends: []Store{{}}, Interval: time.Second, HistoryKeep: 1000, HistoryAge: 90 * 24 * time.Hour, DoneAge: 400 * 24 * time.Hour, historyDays: 90, doneDays: 400}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -66,7 +66,7 @@ func TestEveryOptionGoesByFlagVariableAndFile(t *testing.T) {
 		"key": "k2", "backend": "sqlite:///x/y.db", "record": "sqlite:///x/z.db", "fallback": "sqlite:///x/f.db", "ttl": "5m", "heartbeat": "7s", "wait": "forever", "hold-at-least": "3s", "timeout": "1h", "grace": "2s",
 		"holder": "me", "schedule": "@daily", "run-id": "r", "slots": "3", "descendants": "wait", "on-lost": "continue", "on-unavailable": "skip",
 		"backend-timeout": "9s", "exit-code": "skipped=3", "result-file": "r.json", "json": "true", "limit": "7", "quiet": "true", "verbose": "true",
-		"log-format": "json", "history_keep": "5", "history_days": "6", "done_days": "8", "token": "42", "listen": "127.0.0.1:9",
+		"log-format": "json", "metrics-file": "m.prom", "pushgateway": "http://h:9091", "hook": "lost=true", "ping": "https://h/uuid", "hook-timeout": "3s", "listen": ":9469", "history_keep": "5", "history_days": "6", "done_days": "8", "token": "42",
 	}
 	for i := range options {
 		o := &options[i]
@@ -121,6 +121,8 @@ func tomlOf(o *option, text string) string {
 		return o.toml + " = " + text
 	case kindPairs:
 		return o.toml + " = { " + strings.Replace(text, "=", " = ", 1) + " }"
+	case kindHooks:
+		return o.toml + " = { " + strings.Replace(text, "=", " = '", 1) + "' }"
 	}
 	return o.toml + " = \"" + text + "\""
 }
@@ -206,6 +208,7 @@ func TestProblems(t *testing.T) {
 		want []string
 	}{
 		{"list", "", codeUsage, []string{`"list" is no verb of this version of lockrun (run, status, history,`}},
+		{"metrics --listen 9", "", codeUsage, []string{"--listen \"9\" is refused: it is not an address to listen on"}},
 		{"./list", "", codeUsage, []string{"there is no key; name the lease with --key KEY"}},
 		{"run list", "", codeUsage, []string{"there is no key; name the lease with --key KEY"}},
 		{"-- x", "", codeUsage, []string{"there is no key; name the lease with --key KEY"}},
@@ -225,7 +228,13 @@ func TestProblems(t *testing.T) {
 		{"--key k --exit-code x=1 -- x", "", codeUsage, []string{`--exit-code "x=1" names no exit code; the names are cannot-execute, config,`}},
 		{"--key k --exit-code lost=256 -- x", "", codeUsage, []string{"has no code from 0 to 255"}},
 		{"--key k --exit-code lost=+1 -- x", "", codeUsage, []string{"has no code from 0 to 255"}},
-		{"--key k -- x", "LOCKRUN_PING=http://h", codeUsage, []string{"LOCKRUN_PING is not an option of this version of lockrun; unset it"}},
+		{"--key k -- x", "LOCKRUN_PING=hunter2", codeUsage, []string{"LOCKRUN_PING is refused: it is no URL that begins with http:// or https:// and a host"}},
+		{"--key k --pushgateway ftp://h/ -- x", "", codeUsage, []string{"--pushgateway is refused: it is no URL"}},
+		{"--key k --ping http://h/%zz -- x", "", codeUsage, []string{"--ping is refused: it is no URL; encode what has a meaning there"}},
+		{"--key k --hook sneezed=x -- x", "", codeUsage, []string{`--hook names the event "sneezed", which there is not; the events are started,`}},
+		{"--key k --hook lost -- x", "", codeUsage, []string{"--hook is not EVENT=COMMAND"}},
+		{"--key k --hook lost= -- x", "", codeUsage, []string{"--hook has no command for the event lost"}},
+		{"--key k --hook-timeout 0 -- x", "", codeUsage, []string{"--hook-timeout"}},
 		{"--key k --backend sqlite:///a --backend sqlite:///b --backend sqlite:///x/../a -- x", "", codeUsage, []string{"--backend names sqlite:///x/../a twice"}},
 		{"--key k -b redis://h/0 -b rediss://u:p@H:6379 -- x", "", codeUsage, []string{"twice, and a run cannot hold"}},
 		{"--key k --on-unavailable fallback -- x", "", codeUsage, []string{"the fallback and the backend are the same store (the embedded store)"}},

@@ -213,6 +213,8 @@ func (o *option) fromTOML(md *toml.MetaData, p toml.Primitive) ([]string, error)
 			return nil, errors.New("is neither a string nor an array of strings; write it like [\"a\", \"b\"]")
 		}
 		return all, nil
+	case kindHooks:
+		return hooksFromTOML(md, p)
 	default:
 		var v string
 		if md.PrimitiveDecode(p, &v) != nil {

@@ -23,6 +23,8 @@ type acquirer struct {
 	timeout time.Duration // bound on each exchange, and on all attempts that stay without an answer
 	now     func() time.Duration
 	waiting func(*backends.HeldError) // told once, before the first wait
+
+	took *time.Duration // out: from asking for the last time to the answer; nil: there was none
 }
 
 // granted is a lease and when it was asked for.
@@ -42,7 +44,11 @@ func (a *acquirer) acquire(ctx, patience context.Context) (granted, error) {
 			a.req.Waited = a.now() - start
 		}
 		a.req.Last = a.wait != WaitForever && a.now()-start >= a.wait
+		began := a.now()
 		g, err := a.ask(ctx, patience)
+		if took := a.now() - began; err == nil || codeOf(err) != codeUnavailable {
+			a.took = &took
+		}
 		var held *backends.HeldError
 		if !errors.As(err, &held) || a.req.Last || patience.Err() != nil {
 			return g, err

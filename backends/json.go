@@ -16,7 +16,7 @@ type recordJSON struct {
 	PID       *int     `json:"pid"`
 	Token     *int64   `json:"token"`
 	Slot      *int     `json:"slot"`
-	Outcome   Outcome  `json:"outcome"`
+	Outcome   *Outcome `json:"outcome"`
 	Reason    *string  `json:"reason"`
 	ExitCode  *int     `json:"exit_code"`
 	StartedAt *string  `json:"started_at"`
@@ -48,7 +48,7 @@ type stateJSON struct {
 func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(recordJSON{
 		Key: r.Key, RunID: some(r.RunID), Attempt: some(r.Attempt), Holder: some(r.Holder), Host: some(r.Host),
-		PID: some(r.PID), Token: some(r.Token), Slot: r.Slot, Outcome: r.Outcome, Reason: some(r.Reason),
+		PID: some(r.PID), Token: some(r.Token), Slot: r.Slot, Outcome: some(r.Outcome), Reason: some(r.Reason),
 		ExitCode: r.ExitCode, StartedAt: stamp(&r.StartedAt), EndedAt: stamp(&r.EndedAt),
 		Waited: inSeconds(r.Waited), Duration: seconds(r.Duration), Backend: some(r.Backend),
 	})
@@ -62,7 +62,7 @@ func (r *Record) UnmarshalJSON(b []byte) error {
 	}
 	*r = Record{
 		Key: j.Key, RunID: value(j.RunID), Attempt: value(j.Attempt), Holder: value(j.Holder), Host: value(j.Host),
-		PID: value(j.PID), Token: value(j.Token), Slot: j.Slot, Outcome: j.Outcome, Reason: value(j.Reason),
+		PID: value(j.PID), Token: value(j.Token), Slot: j.Slot, Outcome: value(j.Outcome), Reason: value(j.Reason),
 		ExitCode: j.ExitCode, Waited: fromSeconds(j.Waited), Backend: value(j.Backend),
 	}
 	if j.Duration != nil {

@@ -101,7 +101,7 @@ func (k *Sums) Add(r *Run) {
 	k.fallbacks += one(r.Fallback)
 	k.takeovers += one(r.Takeover)
 	if r.Outcome == Outcomes[0] {
-		k.lastSuccess = max(k.lastSuccess, unix(r.Ended))
+		k.lastSuccess = max(k.lastSuccess, seconds(r.Ended))
 	}
 	if r.Exit != nil && !r.Ended.Before(k.exitedAt) {
 		k.lastExit, k.exited, k.exitedAt = *r.Exit, true, r.Ended
@@ -131,7 +131,7 @@ type Lease struct {
 func (k *Sums) SetLease(l Lease) {
 	k.leased, k.held, k.expires = true, l.Held, 0
 	if !l.Expires.IsZero() {
-		k.expires = unix(l.Expires)
+		k.expires = seconds(l.Expires)
 	}
 	k.waiters, k.countsWaiters = 0, l.Waiters != nil
 	if l.Waiters != nil {
@@ -146,5 +146,5 @@ func one(b bool) uint64 {
 	return 0
 }
 
-// unix is Prometheus' form of an instant. Microseconds of this century fit into a float64 exactly enough.
-func unix(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+// seconds is Prometheus' form of an instant. Microseconds of this century fit into a float64 exactly enough.
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

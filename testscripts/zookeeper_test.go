@@ -224,3 +224,10 @@ func TestServersEnsemble(t *testing.T) {
 		k.refused("minority-start")
 	})
 }
+
+func TestReadmeZooKeeper(t *testing.T) {
+	t.Parallel()
+	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	r := newReadmeServer(t, "zookeeper://zk1:2181,zk2:2181,zk3:2181/lockrun", z.URL("/lockrun"))
+	r.ran(r.run("shell zookeeper"))
+}

@@ -131,7 +131,7 @@ func (b *Book) Feed(l Line) error {
 	}
 	b.root.add(l, 0)
 	for _, p := range b.pages {
-		p.path.add(p.key, l)
+		p.path.add(p.hash, l)
 		if p.key == l.Entry.Key {
 			b.torn = p.feed(l, b) || b.torn
 		}
@@ -189,7 +189,7 @@ func (b *Book) Page(key string) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Page{key: key, path: way}
+	p := &Page{key: key, hash: hashOf(key), path: way}
 	p.remember(b.next - 1)
 	if offset >= 0 {
 		if err := p.load(b, offset); err != nil {
@@ -231,6 +231,7 @@ func (b *Book) Keys() ([]string, error) {
 // Page is what a book knows of one key.
 type Page struct {
 	key   string
+	hash  hash
 	state State
 	path  path
 	snaps []snap

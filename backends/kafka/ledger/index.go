@@ -28,20 +28,20 @@ type Node struct {
 	Kids map[int][]int64  `json:"kids,omitempty"`
 }
 
-// place is the child of a node of that depth below which a key is.
-func place(key string, depth int) int {
+// hash is where a key is in the index. It is a cryptographic one so that nobody can choose keys that end up together.
+type hash uint64
+
+func hashOf(key string) hash {
 	sum := sha256.Sum256([]byte(key))
-	return int(binary.BigEndian.Uint64(sum[:8]) << (5 * depth) >> 59)
+	return hash(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// together tells whether two keys are below the same node of that depth.
-func together(a, b string, depth int) bool {
-	if depth == 0 || a == b {
-		return true
-	}
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	shift := 64 - 5*depth
-	return binary.BigEndian.Uint64(x[:8])>>shift == binary.BigEndian.Uint64(y[:8])>>shift
+// place is the child of a node of that depth below which the hash is.
+func (h hash) place(depth int) int { return int(h << (5 * depth) >> 59) }
+
+// together tells whether two hashes are below the same node of that depth.
+func (h hash) together(o hash, depth int) bool {
+	return depth == 0 || h>>(64-5*depth) == o>>(64-5*depth)
 }
 
 func (n *Node) clone() Node {
@@ -64,7 +64,7 @@ func (n *Node) clone() Node {
 // put says that key has a record at that offset. The node is of that depth.
 func (n *Node) put(key string, offset int64, depth int) {
 	if n.Kids != nil {
-		n.refer(place(key, depth), offset)
+		n.refer(hashOf(key).place(depth), offset)
 		return
 	}
 	if n.Keys == nil {
@@ -81,7 +81,7 @@ func (n *Node) split(depth int) {
 	keys := n.Keys
 	n.Keys, n.Kids = nil, make(map[int][]int64, fanout)
 	for k, offset := range keys {
-		n.refer(place(k, depth), offset)
+		n.refer(hashOf(k).place(depth), offset)
 	}
 }
 
@@ -96,7 +96,7 @@ func (n *Node) refer(kid int, offset int64) {
 // add takes a new record in. What its own node below covers, need not be referred to any longer.
 func (n *Node) add(l Line, depth int) {
 	if n.Kids != nil && len(l.Carry.Index) > depth+1 {
-		kid := place(l.Entry.Key, depth)
+		kid := hashOf(l.Entry.Key).place(depth)
 		n.Kids[kid] = slices.DeleteFunc(n.Kids[kid], func(ref int64) bool { return ref <= l.Carry.AsOf })
 	}
 	n.put(l.Entry.Key, l.Offset, depth)
@@ -152,16 +152,16 @@ func (p path) clone() []Node {
 }
 
 // add takes a new record into the nodes that it shares with key.
-func (p *path) add(key string, l Line) {
-	other := l.Entry.Key
-	for depth := 0; depth < len(*p) && together(key, other, depth); depth++ {
+func (p *path) add(key hash, l Line) {
+	other := hashOf(l.Entry.Key)
+	for depth := 0; depth < len(*p) && key.together(other, depth); depth++ {
 		n := &(*p)[depth]
 		leaf := n.Keys
 		n.add(l, depth)
 		if n.Kids != nil && depth == len(*p)-1 { // it has just been split: what of it is below, with key
 			below := Node{}
 			for k, at := range leaf {
-				if k != other && together(key, k, depth+1) {
+				if k != l.Entry.Key && key.together(hashOf(k), depth+1) {
 					below.put(k, at, depth+1)
 				}
 			}
@@ -173,7 +173,7 @@ func (p *path) add(key string, l Line) {
 // find walks down to key. get returns the line at an offset, one without an entry where it means nothing; it is asked
 // for nothing before start. The result is the offset of the key's last record, -1 for none, and the nodes on the way.
 func (root *Node) find(key string, start int64, get func(int64) (Line, error)) (int64, path, error) {
-	p := path{root.clone()}
+	p, h := path{root.clone()}, hashOf(key)
 	for depth := 0; ; depth++ {
 		n := &p[depth]
 		if n.Kids == nil {
@@ -183,7 +183,7 @@ func (root *Node) find(key string, start int64, get func(int64) (Line, error)) (
 			return -1, p, nil
 		}
 		below := Node{}
-		for _, ref := range n.Kids[place(key, depth)] {
+		for _, ref := range n.Kids[h.place(depth)] {
 			if ref < start {
 				continue
 			}

@@ -51,7 +51,7 @@ func New(config Config) *Client {
 	if config.Timeout <= 0 {
 		config.Timeout = defaultTimeout
 	}
-	if config.User != "" || config.Mechanism != "" {
+	if config.login() {
 		registerSASL()
 	}
 	config.Brokers = WithPorts(config.Brokers)

@@ -24,10 +24,11 @@ type conn struct {
 	client  *Client
 	address string
 	id      int32 // of the last request
+	greeted bool  // the broker has told its versions, and they fit
 	broken  bool  // an exchange did not end as it should, so that the next answer may belong to an earlier request
 }
 
-// dial connects, and brings the connection as far as it can be asked for something. ctx bounds all of it.
+// dial connects, and logs in where that has to be. ctx bounds all of it.
 func (c *Client) dial(ctx context.Context, address string) (*conn, error) {
 	var d net.Dialer
 	raw, err := d.DialContext(ctx, "tcp", address)
@@ -40,9 +41,11 @@ func (c *Client) dial(ctx context.Context, address string) (*conn, error) {
 		}
 	}
 	cn := &conn{Conn: raw, client: c, address: address}
-	if err := cn.greet(ctx); err != nil {
-		cn.Close()
-		return nil, err
+	if c.config.login() {
+		if err := cn.greet(ctx); err != nil {
+			cn.Close()
+			return nil, err
+		}
 	}
 	return cn, nil
 }
@@ -64,21 +67,26 @@ func (c *Client) secure(ctx context.Context, raw net.Conn, address string) (net.
 
 // greet learns what the broker speaks, and logs in.
 func (cn *conn) greet(ctx context.Context) error {
-	answer, err := cn.exchange(ctx, PhaseVersions, &apiVersionsRequest{})
-	if err != nil {
+	if _, err := cn.send(ctx, step{PhaseVersions, &apiVersionsRequest{}}); err != nil {
 		return err
 	}
-	versions := answer.(*apiVersionsResponse)
-	if versions.ErrorCode != 0 {
-		return refused(PhaseVersions, cn.address, versions.ErrorCode, "")
-	}
-	if err := checkVersions(versions.APIs); err != nil {
-		return failed(PhaseVersions, cn.address, err)
-	}
-	if cn.client.config.User == "" && cn.client.config.Mechanism == "" {
+	if !cn.client.config.login() {
 		return nil
 	}
 	return cn.login(ctx)
+}
+
+// login tells whether brokers have to be told who we are.
+func (c *Config) login() bool { return c.User != "" || c.Mechanism != "" }
+
+// welcome takes a broker's answer about its versions.
+func (cn *conn) welcome(versions *apiVersionsResponse) error {
+	if versions.ErrorCode != 0 {
+		return versions.ErrorCode
+	}
+	err := checkVersions(versions.APIs)
+	cn.greeted = err == nil
+	return err
 }
 
 // checkVersions compares what the broker speaks with what we do. SASL is left out: a listener without it does not list it.
@@ -98,14 +106,37 @@ func checkVersions(apis []apiVersion) error {
 
 // exchange sends a request and waits for its answer, within ctx. The error of one that may have reached the broker has
 // Sent set.
+//
+// The first request that only asks goes out together with the greeting, which saves a round trip. One that changes
+// something waits until the broker has shown that it is there.
 func (cn *conn) exchange(ctx context.Context, p Phase, request protocol.Message) (protocol.Message, error) {
+	if cn.greeted {
+		return cn.send(ctx, step{p, request})
+	}
+	if p.changes() {
+		if err := cn.greet(ctx); err != nil {
+			return nil, err
+		}
+		return cn.send(ctx, step{p, request})
+	}
+	return cn.send(ctx, step{PhaseVersions, &apiVersionsRequest{}}, step{p, request})
+}
+
+// step is a request, and what it is for.
+type step struct {
+	phase   Phase
+	request protocol.Message
+}
+
+// send sends requests in one piece and returns the last one's answer.
+func (cn *conn) send(ctx context.Context, steps ...step) (protocol.Message, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, failed(p, cn.address, err)
+		return nil, failed(steps[0].phase, cn.address, err)
 	}
 	deadline, _ := ctx.Deadline() // none: the zero time, which is none for a connection as well
 	cn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { cn.SetDeadline(time.Unix(1, 0)) })
-	answer, sent, err := cn.roundTrip(request)
+	answer, at, sent, err := cn.roundTrip(steps)
 	if !stop() || err != nil {
 		cn.broken = true
 	}
@@ -115,31 +146,49 @@ func (cn *conn) exchange(ctx context.Context, p Phase, request protocol.Message)
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
+	p := steps[at].phase
 	return nil, &Error{Phase: p, Broker: cn.address, Err: err, Sent: sent && p.changes()}
 }
 
-// roundTrip tells with its error whether anything of the request may have been sent.
-func (cn *conn) roundTrip(request protocol.Message) (answer protocol.Message, sent bool, err error) {
-	key := request.ApiKey()
-	version := spoken[key]
-	cn.id++
-	var frame bytes.Buffer
-	if err := protocol.WriteRequest(&frame, version, cn.id, cn.client.config.ClientID, request); err != nil {
-		return nil, false, err
+// roundTrip tells with its error at which step it happened, and whether anything of it may have been sent.
+func (cn *conn) roundTrip(steps []step) (answer protocol.Message, at int, sent bool, err error) {
+	first := cn.id + 1
+	var frames bytes.Buffer
+	for at, s := range steps {
+		cn.id++
+		if err := protocol.WriteRequest(&frames, spoken[s.request.ApiKey()], cn.id, cn.client.config.ClientID, s.request); err != nil {
+			return nil, at, false, err
+		}
 	}
-	if n, err := cn.Write(frame.Bytes()); err != nil {
-		return nil, n > 0, err
+	if n, err := cn.Write(frames.Bytes()); err != nil {
+		return nil, 0, n > 0, err
 	}
-	body, err := cn.readFrame()
+	for at, s := range steps {
+		if answer, err = cn.receive(first+int32(at), s.request.ApiKey()); err != nil {
+			return nil, at, true, err
+		}
+	}
+	return answer, 0, true, nil
+}
+
+// receive reads the answer to the request of that number.
+func (cn *conn) receive(id int32, key protocol.ApiKey) (protocol.Message, error) {
+	body, err := cn.readFrame(id)
 	if err != nil {
-		return nil, true, err
+		return nil, err
 	}
-	answer, err = decode(body, key, version)
-	return answer, true, err
+	answer, err := decode(body, key, spoken[key])
+	if err != nil {
+		return nil, err
+	}
+	if versions, ok := answer.(*apiVersionsResponse); ok {
+		err = cn.welcome(versions)
+	}
+	return answer, err
 }
 
 // readFrame reads one answer, with its length in front, and makes sure that it is the one waited for.
-func (cn *conn) readFrame() ([]byte, error) {
+func (cn *conn) readFrame(want int32) ([]byte, error) {
 	var head [8]byte
 	if n, err := io.ReadFull(cn, head[:]); err != nil {
 		if n > 0 && looksForeign(head[:n]) {
@@ -148,7 +197,7 @@ func (cn *conn) readFrame() ([]byte, error) {
 		return nil, err
 	}
 	size, id := binary.BigEndian.Uint32(head[:4]), int32(binary.BigEndian.Uint32(head[4:]))
-	if size < 4 || size > maxFrame || id != cn.id {
+	if size < 4 || size > maxFrame || id != want {
 		return nil, fmt.Errorf("%w: it begins with %q", ErrNotKafka, head[:])
 	}
 	frame := bytes.NewBuffer(make([]byte, 0, min(int(size)+4, 64<<10)))

@@ -12,9 +12,6 @@ import (
 	"github.com/lockrun/lockrun/internal/testserver"
 )
 
-// password has what a JAAS file, SCRAM and JSON treat each in their way.
-const password = "s3cr=t, pass"
-
 func TestLogin(t *testing.T) {
 	k := testserver.StartKafka(t, testserver.KafkaConfig{Users: map[string]string{"ann": "secret"}})
 	for _, m := range []wire.Mechanism{"", wire.Plain, wire.ScramSHA256, wire.ScramSHA512} {
@@ -112,9 +109,11 @@ func TestOtherServers(t *testing.T) {
 		says string
 		want error
 	}{
-		"HTTP":  {"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", wire.ErrNotKafka},
-		"SSH":   {"SSH-2.0-x\r\n", wire.ErrNotKafka},
-		"alert": {"\x15\x03\x03\x00\x02\x02\x28", wire.ErrNotKafka},
+		"HTTP": {"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", wire.ErrNotKafka},
+		"SSH":  {"SSH-2.0-x\r\n", wire.ErrNotKafka},
+		// An answer to ApiVersions with append in the versions 0 to 2, and nothing else.
+		"Kafka 0.10": {"\x00\x00\x00\x10\x00\x00\x00\x01\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x02", wire.ErrOld},
+		"alert":      {"\x15\x03\x03\x00\x02\x02\x28", wire.ErrNotKafka},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -25,7 +25,7 @@ var byStrength = []Mechanism{ScramSHA512, ScramSHA256, Plain}
 // choice is kept for the connections to come, and [Client.dial] is asked again by whoever gets a tryAgain.
 func (cn *conn) login(ctx context.Context) error {
 	chosen := cn.client.mechanism()
-	answer, err := cn.exchange(ctx, PhaseSASL, &saslHandshakeRequest{Mechanism: string(chosen)})
+	answer, err := cn.send(ctx, step{PhaseSASL, &saslHandshakeRequest{Mechanism: string(chosen)}})
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (cn *conn) authenticate(ctx context.Context, m Mechanism) error {
 
 // token sends one step of the login and returns the broker's.
 func (cn *conn) token(ctx context.Context, data []byte) ([]byte, error) {
-	answer, err := cn.exchange(ctx, PhaseSASL, &saslAuthenticateRequest{Data: data})
+	answer, err := cn.send(ctx, step{PhaseSASL, &saslAuthenticateRequest{Data: data}})
 	if err != nil {
 		return nil, err
 	}

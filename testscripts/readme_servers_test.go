@@ -99,3 +99,11 @@ func TestReadmeMySQL(t *testing.T) {
 		t.Errorf("the password is shown:\n%s", out)
 	}
 }
+
+func TestReadmeFirestore(t *testing.T) {
+	t.Parallel()
+	e := testserver.StartFirestore(t)
+	r := newReadmeServer(t)
+	r.env = append(r.env, "FIRESTORE_EMULATOR_HOST="+e.Addr())
+	r.ran(r.run("shell firestore"))
+}

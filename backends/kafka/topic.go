@@ -84,26 +84,54 @@ func (b *backend) Init(ctx context.Context) error {
 			return b.fail("init", err)
 		}
 	}
-	return b.fit(ctx)
+	return b.fitWhole(ctx)
 }
 
-// fit returns nil where the topic will do.
-func (b *backend) fit(ctx context.Context) error {
+// fitWhole also compares the number of partitions, which Init alone cares for: who takes a lease finds out by asking for it.
+func (b *backend) fitWhole(ctx context.Context) error {
 	topic, err := b.client.Topic(ctx)
 	if err != nil {
 		return b.fail("init", err)
 	}
+	for _, w := range b.c.partitionsWrong(topic) {
+		if w.fatal {
+			return b.unfit("init", w)
+		}
+	}
+	return b.fit(ctx, "init")
+}
+
+// fit returns nil where the topic will do. Otherwise its error tells, of the operation op, what to change.
+func (b *backend) fit(ctx context.Context, op string) error {
 	settings, err := b.client.TopicConfig(ctx, setTimestamps, setCleanup, setRetention, setRetentionBytes)
 	if err != nil {
-		return b.fail("init", err)
+		return b.fail(op, err)
 	}
-	for _, w := range append(b.c.partitionsWrong(topic), b.c.settingsWrong(settings)...) {
+	for _, w := range b.c.settingsWrong(settings) {
 		if w.fatal {
-			return &backends.Error{Op: "init", Backend: b.c.name, Permanent: true,
-				Err: fmt.Errorf("the topic %s is there, but %s", b.c.wire.Topic, w.cause), Remedy: w.remedy}
+			return b.unfit(op, w)
 		}
 	}
 	return nil
+}
+
+func (b *backend) unfit(op string, w wrongness) error {
+	return &backends.Error{Op: op, Backend: b.c.name, Permanent: true,
+		Err: fmt.Errorf("the topic %s is there, but %s", b.c.wire.Topic, w.cause), Remedy: w.remedy}
+}
+
+// usable is fit, once a process, for who is about to take a lease. A user without the right to see the settings has to rely
+// on whoever created the topic; that its records have the broker's time is seen in each of them.
+func (b *backend) usable(ctx context.Context, op string) error {
+	if b.looked.Load() {
+		return nil
+	}
+	err := b.fit(ctx, op)
+	if err == nil || errors.Is(err, wire.TopicAuthorizationFailed) {
+		b.looked.Store(true)
+		return nil
+	}
+	return err
 }
 
 // wrongness is something about the topic that is not as it should be.

@@ -94,5 +94,35 @@ func (f *Firestore) answers(int) error {
 	if err == nil && !strings.Contains(string(log), "API endpoint: http://"+f.Addr()) {
 		err = errors.New("it has not said yet that it runs")
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return f.warmUp()
+}
+
+// warmUp asks for one of each kind of request in a project of its own. The first of them takes seconds on a busy machine,
+// longer than clients wait, as Java loads what it needs only then.
+func (f *Firestore) warmUp() error {
+	const database = "projects/warm-up/databases/(default)/documents"
+	c := http.Client{Timeout: patience}
+	for _, ask := range [][2]string{
+		{"commit", `{"writes":[{"update":{"name":"` + database + `/a/b","fields":{"c":{"integerValue":"1"}}}}]}`},
+		{"batchGet", `{"documents":["` + database + `/a/b"]}`},
+		{"runQuery", `{"structuredQuery":{"from":[{"collectionId":"a"}],"orderBy":[{"field":{"fieldPath":"c"}}]}}`},
+	} {
+		req, err := http.NewRequest(http.MethodPost, "http://"+f.Addr()+"/v1/"+database+":"+ask[0], strings.NewReader(ask[1]))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bearer owner")
+		resp, err := c.Do(req)
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", ask[0], resp.Status)
+		}
+	}
+	return nil
 }

@@ -20,7 +20,7 @@ func (b *bench) rate(s *stage, st *store) []row {
 		leases[i], err = c.Acquire(context.Background(), c.request())
 		must(err)
 	}
-	var whole, renewals, native, empty []float64
+	var whole, renewals, native, empty, creates []float64
 	var means [4][]time.Duration
 	for range b.rounds {
 		rate, mean := b.lives(cs)
@@ -35,6 +35,9 @@ func (b *bench) rate(s *stage, st *store) []row {
 		if r, ok := st.native.(*redisReplay); ok {
 			empty = append(empty, r.emptyScript(b.contenders, b.span))
 		}
+		if z, ok := st.native.(*zookeeperReplay); ok {
+			creates = append(creates, z.creates(b.contenders, b.span))
+		}
 	}
 	n := b.contenders
 	rows := []row{
@@ -45,6 +48,9 @@ func (b *bench) rate(s *stage, st *store) []row {
 	}
 	if len(empty) > 0 {
 		rows = append(rows, rates("the same, against `redis-benchmark` with EVALSHA of an empty script", renewals, empty))
+	}
+	if len(creates) > 0 {
+		rows = append(rows, rates("the whole life of leases, against the creation of nodes over bare connections", whole, creates))
 	}
 	return rows
 }

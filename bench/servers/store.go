@@ -9,6 +9,7 @@ import (
 	"github.com/lockrun/lockrun/backends"
 	"github.com/lockrun/lockrun/backends/mysql"
 	"github.com/lockrun/lockrun/backends/redis"
+	"github.com/lockrun/lockrun/backends/zookeeper"
 	"github.com/lockrun/lockrun/internal/testserver"
 )
 
@@ -44,6 +45,9 @@ func open(s *stage, scheme string) *store {
 	case "mysql":
 		m := testserver.StartMariaDB(s, testserver.MariaDBConfig{Args: []string{"--max-connections=3000"}})
 		st = &store{name: "MariaDB", url: m.URL(), proxy: testserver.StartProxy(s, m.Addr()), open: mysql.Open, native: &mysqlReplay{s, m}}
+	case "zookeeper":
+		z := testserver.StartZooKeeper(s, testserver.ZooKeeperConfig{})
+		st = &store{name: "ZooKeeper", url: z.URL("/lockrun"), proxy: testserver.StartProxy(s, z.Addr()), open: zookeeper.Open, native: &zookeeperReplay{s, z}}
 	default:
 		s.Fatalf("no server is called %q", scheme)
 	}

@@ -150,10 +150,10 @@ func TestHistoryBesideTheFallback(t *testing.T) {
 	main, open := inMemory()
 	other, openOther := inMemory()
 	for range 2 {
-		for _, s := range []interface {
+		for i, s := range []interface {
 			Open() backends.Backend
 		}{main, other} {
-			l, err := s.Open().Acquire(t.Context(), backends.Request{Key: "k", Owner: backends.NewOwner(), TTL: time.Hour, Slots: 1})
+			l, err := s.Open().Acquire(t.Context(), backends.Request{Key: "k", Owner: backends.NewOwner(), PID: 1 + i, TTL: time.Hour, Slots: 1})
 			if err == nil {
 				time.Sleep(time.Millisecond)
 				err = l.Release(context.Background(), backends.End{Outcome: backends.Failed})

@@ -118,14 +118,35 @@ func (b *backend) Break(ctx context.Context, key string, token int64, by string)
 		return broken, err
 	}
 	records, recErr := b.breakRecord(ctx, of, by)
-	switch {
-	case err == nil && recErr != nil && !errors.Is(recErr, backends.ErrNotHeld):
-		b.o.Warn("the lease is broken, but its record does not say so: " + recErr.Error())
-		return broken, nil
-	case err == nil:
-		return broken, nil
+	if err != nil {
+		return records, recErr
 	}
-	return records, recErr
+	if recErr == nil || errors.Is(recErr, backends.ErrNotHeld) {
+		recErr = b.sayUnlocked(ctx, broken, records, by)
+	}
+	if recErr != nil {
+		b.o.Warn("the lease is broken, but its record does not say so: " + recErr.Error())
+	}
+	return broken, nil
+}
+
+// sayUnlocked records the leases that were broken and whose records were not: a holder who was quick has found its lease
+// lost, and said so, before it could be said why.
+func (b *backend) sayUnlocked(ctx context.Context, broken, records []backends.State, by string) error {
+	for _, l := range broken {
+		if backends.OfSameRun(records, l) != nil || l.Reason == backends.MinimumHold {
+			continue
+		}
+		r := backends.Record{Key: l.Key, Token: b.shownAs(l.Token), Slot: l.Slot, Holder: l.Holder, Host: l.Host, PID: l.PID,
+			Outcome: backends.Unlocked, Reason: by}
+		if l.AcquiredAt != nil {
+			r.StartedAt = *l.AcquiredAt
+		}
+		if err := b.Record(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // breakRecord breaks the records that belong to the lease shown as of, or with token 0 all of the key.

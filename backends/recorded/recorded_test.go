@@ -368,6 +368,37 @@ func TestUnlockIsInTheRecord(t *testing.T) {
 	}
 }
 
+// A holder that is quick has recorded its loss before the record could be broken.
+func TestUnlockIsInTheRecordOfAQuickHolder(t *testing.T) {
+	p := newPair(t)
+	l := p.acquire(p.a, request("r1"))
+	slow := recorded.Decorate(&meanwhile{p.leases.Open(), func() {
+		if err := l.Release(t.Context(), backends.End{Outcome: backends.Lost}); !errors.Is(err, backends.ErrLost) {
+			t.Errorf("Release = %v", err)
+		}
+		p.history(backends.Lost)
+	}}, nil, recorded.Options{Record: p.records.Open(), Timeout: time.Second, Warn: p.warn})
+	if _, err := slow.Break(t.Context(), "k", l.Grant().Token, "broken by me"); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.history(backends.Unlocked)[0]; r.Reason != "broken by me" || r.RunID != "r1" {
+		t.Errorf("recorded %+v", r)
+	}
+	p.silent()
+}
+
+// meanwhile lets something happen after a lease was broken.
+type meanwhile struct {
+	backends.Backend
+	happens func()
+}
+
+func (m *meanwhile) Break(ctx context.Context, key string, token int64, by string) ([]backends.State, error) {
+	states, err := m.Backend.Break(ctx, key, token, by)
+	m.happens()
+	return states, err
+}
+
 func TestUnlockFreesTheRunIDOfALeaseThatIsForgotten(t *testing.T) {
 	p := newPair(t)
 	p.acquire(p.a, request("r1"))

@@ -33,7 +33,7 @@ func main() {
 	flag.DurationVar(&b.hold, "hold", time.Minute, "how long the idle CPU is watched")
 	flag.IntVar(&b.keys, "keys", 100_000, "keys of the grown store")
 	flag.IntVar(&b.records, "records", 1_000_000, "history records of the grown store")
-	only := flag.String("only", "start,skip,burst,memory,idle,waiting,growth", "what to measure")
+	only := flag.String("only", "start,skip,stores,burst,memory,idle,waiting,growth", "what to measure")
 	flag.Parse()
 	if err := b.all(strings.Split(*only, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -49,7 +49,7 @@ func (b *bench) all(only []string) error {
 	}
 	defer os.RemoveAll(b.dir)
 	measures := map[string]func() ([]row, error){
-		"start": b.start, "skip": b.skip, "burst": b.bursts, "memory": b.memory, "idle": b.idle, "waiting": b.waiting, "growth": b.growth,
+		"start": b.start, "skip": b.skip, "stores": b.stores, "burst": b.bursts, "memory": b.memory, "idle": b.idle, "waiting": b.waiting, "growth": b.growth,
 	}
 	fmt.Println("| measure | lockrun | peer | ratio |")
 	fmt.Println("|---|---|---|---|")

@@ -14,6 +14,7 @@ var packages = map[string]string{
 	"redis-server":       "redis-server",
 	"redis-sentinel":     "redis-sentinel",
 	"redis-benchmark":    "redis-tools",
+	"redis-cli":          "redis-tools",
 	"mariadbd":           "mariadb-server",
 	"mariadb-install-db": "mariadb-server",
 	"libgalera_smm.so":   "galera-4",

@@ -65,6 +65,8 @@ func TestRules(t *testing.T) {
 			{100, 0, lock(alice), "granted"}, {900, 0, lock(alice), "granted"}, {1899, 0, lock(bob), "a"}},
 		"time stands still where the leader's clock is set back": {
 			{5000, 0, lock(alice), "granted"}, {1000, 0, lock(bob), "a"}, {5999, 0, lock(bob), "a"}, {6000, 0, lock(bob), "granted"}},
+		"nor does a beat under a clock that is set back, and forward again, shorten a lease": {
+			{5000, 0, lock(alice), "granted"}, {1000, 0, beat(alice, 1), "renewed"}, {5500, 0, lock(bob), "a"}, {6000, 0, lock(bob), "granted"}},
 		"a new leader whose clock is ahead begins a live lease anew": {
 			{1000, 0, lock(alice), "granted"}, {60000, 1, lock(bob), "a"}, {60999, 1, lock(bob), "a"}, {61000, 1, lock(bob), "granted"}},
 		"and so does one whose clock is behind": {

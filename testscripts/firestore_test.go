@@ -2,10 +2,14 @@ package testscripts
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -128,4 +132,57 @@ func (h *host) checkMetadata() {
 		h.t.Fatal(err)
 	}
 	h.at("firestore://lockrun-test/lockrun").with("GCE_METADATA_HOST="+u.Host).refused("metadata", "metadata server", "no answer in time")
+}
+
+// TestKubernetesExample runs the example's command line as its pod would, and checks the times that have to fit each other.
+func TestKubernetesExample(t *testing.T) {
+	t.Parallel()
+	e := testserver.StartFirestore(t)
+	text, err := os.ReadFile(filepath.Join(repo, "examples", "kubernetes", "cronjob.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := exampleArgs(t, string(text))
+	for _, line := range []string{"concurrencyPolicy: Forbid", "fieldPath: metadata.name", `schedule: "` + after(args, "--schedule") + `"`} {
+		if !strings.Contains(string(text), line) {
+			t.Errorf("the example does not say %s", line)
+		}
+	}
+	_, rest, _ := strings.Cut(string(text), "terminationGracePeriodSeconds: ")
+	var seconds int
+	grace, err := time.ParseDuration(after(args, "--grace"))
+	if _, err2 := fmt.Sscan(rest, &seconds); err != nil || err2 != nil || time.Duration(seconds)*time.Second <= grace {
+		t.Errorf("the pod's grace is %d s, lockrun's %v (%v, %v)", seconds, grace, err, err2)
+	}
+	h := newHost(t, e.URL("lockrun"), password).with("LOCKRUN_HOLDER=order-reconcile-29411670-x7k2p")
+	job := h.program("order-reconcile", "echo reconciled")
+	args[len(args)-1] = job
+	if out := h.lockrun(0, args...).stdout(); out != "reconciled\n" {
+		t.Errorf("it said %q", out)
+	}
+	if out := h.lockrun(0, args...).stdout(); out != "" { // by hand, once more: the tick is done
+		t.Errorf("the second one said %q", out)
+	}
+	if out := h.lockrun(0, "history", "--json", "order-reconcile").stdout(); strings.Count(out, "order-reconcile-29411670-x7k2p") < 1 {
+		t.Errorf("the history does not name the pod: %s", out)
+	}
+}
+
+// exampleArgs are the args of the example's container, a list that is JSON as well as YAML.
+func exampleArgs(t *testing.T, text string) (args []string) {
+	t.Helper()
+	_, list, _ := strings.Cut(text, " args: ")
+	list, _, _ = strings.Cut(list, "]")
+	if err := json.Unmarshal([]byte(list+"]"), &args); err != nil {
+		t.Fatal(err)
+	}
+	return args
+}
+
+// after is the argument behind another one.
+func after(args []string, name string) string {
+	if i := slices.Index(args, name); i >= 0 && i+1 < len(args) {
+		return args[i+1]
+	}
+	return ""
 }

@@ -186,7 +186,7 @@ func (b *backend) take(r backends.Request, s *snapshot, l **lease) (change, erro
 		count = append(count, add("starts", 1))
 	} else {
 		own.attempt = s.mark.attempts + 1
-		marks = append(marks, b.nextStart(r, s.mark))
+		marks = append(marks, b.nextStart(r, s.mark, s.now))
 	}
 	d.slots[n], d.beat = own, n
 	key := b.touch(r.Key, nil, count...)
@@ -202,8 +202,9 @@ func (b *backend) take(r backends.Request, s *snapshot, l **lease) (change, erro
 }
 
 // nextStart counts one more start of a run id.
-func (b *backend) nextStart(r backends.Request, m markDocument) write {
+func (b *backend) nextStart(r backends.Request, m markDocument, now time.Time) write {
 	w := b.firstStart(r, m.updated)
+	w.Update.Fields["expire_at"] = when(now.Add(b.keep.DoneAge + slack))
 	w.Update.Fields["attempts"] = num(int64(m.attempts) + 1)
 	return w
 }

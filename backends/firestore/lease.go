@@ -161,7 +161,7 @@ func (l *lease) ending(end backends.End, last int64) []write {
 	case end.Outcome == backends.Succeeded:
 		more = fields{"starts": num(0)}
 		if l.runID != "" {
-			marks = append(marks, l.b.markDone(l.key, l.runID))
+			marks = append(marks, l.b.markDone(l.key, l.runID, l.grant.AcquiredAt))
 		}
 	case end.Outcome == backends.NotStarted:
 		var onKey []transform
@@ -171,10 +171,10 @@ func (l *lease) ending(end backends.End, last int64) []write {
 	return append([]write{l.b.touch(l.key, more, ts...)}, marks...)
 }
 
-// markDone says that a run id has succeeded. The write's own time is when.
-func (b *backend) markDone(key, runID string) write {
-	f := fields{"key": str(key), "run_id": str(runID), "done": flag(true)}
-	return write{Update: &document{Name: b.names.mark(key, runID), Fields: f}, Mask: &mask{[]string{"key", "run_id", "done"}},
+// markDone says that a run id, started at a moment of the server's clock, has succeeded. The write's own time is when.
+func (b *backend) markDone(key, runID string, started time.Time) write {
+	f := fields{"key": str(key), "run_id": str(runID), "done": flag(true), "expire_at": when(started.Add(b.keep.DoneAge + slack))}
+	return write{Update: &document{Name: b.names.mark(key, runID), Fields: f}, Mask: &mask{[]string{"key", "run_id", "done", "expire_at"}},
 		Transforms: []transform{stamp("at")}}
 }
 

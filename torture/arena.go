@@ -49,6 +49,9 @@ var stores = []struct {
 	{"redis-quorum", quorumArena},
 	{"redis-sentinel", sentinelArena},
 	{"mariadb", mariadbArena},
+	{"kafka", kafkaArena},
+	{"zookeeper", zookeeperArena},
+	{"firestore", firestoreArena},
 }
 
 // byHand is the fault that removes the record of a key.
@@ -56,14 +59,15 @@ func (a *arena) byHand() fault {
 	return fault{name: "record removed by hand", forgets: true, aKey: true, do: a.remove}
 }
 
-// network are the faults of a network in front of one server.
-func network(p *testserver.Proxy) []fault {
+// faultsOf are the faults of a network in front of one server.
+func faultsOf(p *testserver.Proxy) []fault {
+	// One at a time, so that what is asked again is answered.
 	lose := func(how func(string, testserver.After) func() bool, after testserver.After) func(*blow) {
 		return func(b *blow) {
-			for range 1 + b.r.IntN(4) {
+			for range 1 + b.r.IntN(20) {
 				how("", after)
+				b.g.rest(40 * time.Millisecond)
 			}
-			b.wait()
 			p.Heal()
 		}
 	}
@@ -83,8 +87,8 @@ func network(p *testserver.Proxy) []fault {
 	}
 }
 
-// process are the faults of one server whose data outlive it.
-func process(p *testserver.Process) []fault {
+// processFaults are the faults of one server whose data outlive it.
+func processFaults(p *testserver.Process) []fault {
 	return []fault{
 		{name: "server frozen", do: func(b *blow) { p.Freeze(); b.wait(); p.Thaw() }},
 		{name: "server killed", do: func(b *blow) { p.Kill(); b.g.rest(b.length / 4); p.Restart() }},

@@ -64,15 +64,33 @@ func (g *game) until(rule string, most time.Duration, question func() string) {
 // processes: nobody who executes our lockrun or our job is left.
 func (g *game) processes() {
 	g.until(ruleGone, killBound+g.slack, func() string {
-		exes, _ := filepath.Glob("/proc/[0-9]*/exe")
-		for _, name := range exes {
-			exe, err := os.Readlink(name)
-			if err == nil && (exe == g.lockrun || exe == g.job) && g.ours(filepath.Dir(name)) {
-				return "process " + name + " executes " + exe
-			}
+		if left := g.left(); len(left) > 0 {
+			return fmt.Sprintf("processes %v live", left)
 		}
 		return ""
 	})
+}
+
+// left are the processes of this game that live.
+func (g *game) left() (pids []int) {
+	exes, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, name := range exes {
+		exe, err := os.Readlink(name)
+		if err == nil && (exe == g.lockrun || exe == g.job) && g.ours(filepath.Dir(name)) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// sweep ends what a broken lockrun has left.
+func (g *game) sweep() {
+	for _, pid := range g.left() {
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill()
+		}
+	}
 }
 
 // ours tells whether a process belongs to this game: another may use the same program. A guard has no environment, and

@@ -72,11 +72,11 @@ func (k *checker) code(r *run) string {
 	case r.Code == codeDone:
 		return unless(r.Plan.RunID != "", "it asked for no run id")
 	case r.Code == codeUnavailable:
-		return unless(k.troubled(r) || k.outlived(r), "nothing was wrong with the store")
+		return unless(k.troubled(r) || k.outlived(r) || r.did(stopRun, stopBoth, freezeTree), "nothing was wrong with the store")
 	case r.Code == codeLost:
 		return k.lost(r)
 	case r.Code == codeTimeout:
-		return unless(r.Plan.Timeout > 0 && started, "it has no timeout")
+		return unless(r.Plan.Timeout > 0, "it has no timeout")
 	case r.Code == codeBroken:
 		return "the job could not do its work"
 	case r.Code > 128:
@@ -127,11 +127,14 @@ func (k *checker) lost(r *run) string {
 		}
 	}
 	k.starved++
-	if k.late == nil || k.late.most(r.Began, r.Ended) > 0 || r.Plan.TTL < 500*time.Millisecond {
+	if k.late == nil || k.late.most(0, k.now) > quiet {
 		return ""
 	}
-	return "nothing happened to it, and the machine was not late"
+	return "nothing happened to it, and the machine was never late"
 }
+
+// quiet is how late a machine may be that has time for everybody.
+const quiet = 40 * time.Millisecond
 
 // troubled tells whether something was wrong with the store while a run lasted, or shortly before.
 func (k *checker) troubled(r *run) bool {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,8 +25,10 @@ type config struct {
 	timeout  time.Duration // --backend-timeout
 	slack    time.Duration // what a busy machine may add to any bound
 	quick    bool          // end at the first violation
+	rules    []string      // that count for quick; none: all
 	only     string        // faults of the store whose name holds this; "": all
 	keep     bool          // leave the folder
+	small    bool          // one server where there would be three
 	progress func(format string, args ...any)
 }
 
@@ -109,6 +112,7 @@ func play(t testserver.TB, c config, build func(t testserver.TB, g *game) *arena
 	start := bootNow()
 	g.attack()
 	g.calm()
+	defer g.sweep()
 	return g.report(start)
 }
 
@@ -125,7 +129,9 @@ func (g *game) attack() {
 	}
 	workers.Wait()
 	watching.Wait()
-	g.listening.Wait() // a tree that never ends is found by leftovers, below; lockrun's own bound ends this wait
+	heard := make(chan struct{})
+	go func() { g.listening.Wait(); close(heard) }()
+	pause(heard, killBound+g.slack) // what lives on is found by the checker
 }
 
 // tellEvery is how often somebody who waits is told how far the game has got.
@@ -141,7 +147,7 @@ func (g *game) watch() {
 		g.mu.Lock()
 		g.late.note(now, now-last-latenessEvery)
 		last = now
-		done := g.grants >= g.config.grants || g.atMost > 0 && now-begun > g.atMost || g.failure != nil || g.quick && len(g.violations)+len(g.found) > 0
+		done := g.grants >= g.config.grants || g.atMost > 0 && now-begun > g.atMost || g.failure != nil || g.quick && g.hit()
 		g.ended = g.ended || done
 		grants, runs := g.grants, len(g.runs)
 		g.mu.Unlock()
@@ -158,6 +164,13 @@ func (g *game) watch() {
 			g.judge()
 		}
 	}
+}
+
+// hit tells whether something was found that a quick game ends with. The caller has the lock.
+func (g *game) hit() bool {
+	return slices.ContainsFunc(slices.Concat(g.violations, g.found), func(v violation) bool {
+		return len(g.rules) == 0 || slices.Contains(g.rules, v.Rule)
+	})
 }
 
 func (g *game) over() bool {

@@ -23,7 +23,7 @@ func mariadbArena(t testserver.TB, g *game) *arena {
 		m.Exec("SET GLOBAL read_only = OFF")
 	}
 	a.remove = func(b *blow) { m.Exec("DELETE FROM lockrun WHERE job_name = ?", b.key) }
-	a.faults = append(network(p), process(m.Process)...)
+	a.faults = append(faultsOf(p), processFaults(m.Process)...)
 	a.faults = append(a.faults, a.byHand(), fault{name: "read-only for a while", do: func(b *blow) {
 		m.Exec("SET GLOBAL read_only = ON")
 		b.wait()

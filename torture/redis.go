@@ -29,7 +29,7 @@ func redisArena(t testserver.TB, g *game) *arena {
 	a := &arena{name: "redis", url: through(t, r.URL(), p), direct: r.URL()}
 	a.heal = func() { p.Heal(); revive(r.Process) }
 	a.remove = func(b *blow) { forgetKey(b.key, r) }
-	a.faults = append(network(p), process(r.Process)...)
+	a.faults = append(faultsOf(p), processFaults(r.Process)...)
 	a.faults = append(a.faults, a.byHand(),
 		fault{name: "server restarted without its data", forgets: true, do: func(b *blow) { r.RestartEmpty() }},
 		fault{name: "scripts flushed", do: func(b *blow) { r.Must("SCRIPT", "FLUSH") }})
@@ -54,14 +54,13 @@ func quorumArena(t testserver.TB, g *game) *arena {
 	q := testserver.StartQuorum(t, 3, testserver.RedisConfig{Persist: true})
 	a := &arena{name: "redis-quorum"}
 	var proxies []*testserver.Proxy
-	for i, r := range q.Servers {
+	for _, r := range q.Servers {
 		p := testserver.StartProxy(t, r.Addr())
 		proxies = append(proxies, p)
-		for _, f := range append(network(p), process(r.Process)...) {
+		for _, f := range append(faultsOf(p), processFaults(r.Process)...) {
 			f.name = fmt.Sprintf("one of three: %s", f.name)
 			a.faults = append(a.faults, f)
 		}
-		_ = i
 	}
 	a.url, a.direct = through(t, q.URL(), proxies...), q.URL()
 	a.heal = func() {

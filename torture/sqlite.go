@@ -68,11 +68,15 @@ func (g *game) lockStore(db string, wait func()) {
 
 // removeRow deletes a lease past lockrun, or has lockrun break it where there is no sqlite3.
 func (b *blow) removeRow(db string) {
-	cmd := exec.Command(b.g.lockrun, "unlock", "--force", "--quiet", b.key)
-	if sqlite3, err := exec.LookPath("sqlite3"); err == nil && b.r.IntN(2) == 0 {
-		cmd = exec.Command(sqlite3, "-cmd", ".timeout 2000", db, "DELETE FROM leases WHERE key='"+b.key+"'")
+	sqlite3, err := exec.LookPath("sqlite3")
+	if err != nil || b.r.IntN(2) == 0 {
+		b.unlock()
+		return
 	}
-	cmd.Env = b.g.environ()
+	cmd := exec.Command(sqlite3, "-cmd", ".timeout 2000", db, "DELETE FROM leases WHERE key='"+b.key+"'")
 	_ = startOn(cmd) // that there is nothing to remove, or a full disk, is no failure
 	_ = cmd.Wait()
 }
+
+// unlock has lockrun break the lease, which is what an operator should do.
+func (b *blow) unlock() { _, _ = b.g.ask("unlock", "--force", "--quiet", b.key) }

@@ -38,6 +38,7 @@ var (
 	_ backends.Backend  = (*backend)(nil)
 	_ backends.Waiter   = (*backend)(nil)
 	_ backends.Follower = (*backend)(nil)
+	_ backends.Walker   = (*backend)(nil)
 )
 
 var _ backends.OpenFunc = Open

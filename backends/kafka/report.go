@@ -212,3 +212,18 @@ func (t *telling) next(ctx context.Context, wait time.Duration) (wire.Fetched, e
 	t.at = found.Next
 	return found, nil
 }
+
+// Walk reads the topic once, where the histories of all keys would read it once for each key. See backends.Walker.
+func (b *backend) Walk(ctx context.Context, q backends.Query, f func(r *backends.Record) error) error {
+	q.Limit = 0
+	all, err := b.History(ctx, q)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if err := f(&all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

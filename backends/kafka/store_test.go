@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 
 // store is a fresh topic.
 type store struct {
-	*testing.T
+	testing.TB
 	cluster *testserver.KafkaCluster
 	topic   string
 	behind  *backend // to do things behind lockrun's back
@@ -68,7 +68,7 @@ var topics atomic.Int32
 // newStore creates a topic on a cluster of n brokers.
 func newStore(t *testing.T, n int) *store {
 	t.Helper()
-	s := &store{T: t, cluster: cluster(t, n), topic: fmt.Sprintf("locks-%d-%d", time.Now().UnixNano(), topics.Add(1))}
+	s := &store{TB: t, cluster: cluster(t, n), topic: fmt.Sprintf("locks-%d-%d", time.Now().UnixNano(), topics.Add(1))}
 	s.behind = s.open(backends.Options{})
 	if err := s.behind.Init(t.Context()); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 // bare is a topic's name on a cluster, without the topic.
 func bare(t *testing.T, c *testserver.KafkaCluster) *store {
 	t.Helper()
-	s := &store{T: t, cluster: c, topic: fmt.Sprintf("locks-%d-%d", time.Now().UnixNano(), topics.Add(1))}
+	s := &store{TB: t, cluster: c, topic: fmt.Sprintf("locks-%d-%d", time.Now().UnixNano(), topics.Add(1))}
 	s.behind = s.open(backends.Options{Timeout: 30 * time.Second})
 	return s
 }

@@ -65,7 +65,7 @@ func TestTorture(t *testing.T) {
 		config.Clock = []time.Duration{0, 600 * time.Millisecond, -600 * time.Millisecond}
 	}
 	c := testserver.StartKafkaCluster(t, 3, config)
-	s := &store{T: t, cluster: c, topic: "torture"}
+	s := &store{TB: t, cluster: c, topic: "torture"}
 	if err := s.open(backends.Options{}).Init(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -209,9 +209,12 @@ func (b *Book) State(key string) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	delete(b.pages, key)
+	b.Close(key)
 	return &p.state, nil
 }
+
+// Close ends following a key.
+func (b *Book) Close(key string) { delete(b.pages, key) }
 
 // Keys are all keys of the partition, in byte order.
 func (b *Book) Keys() ([]string, error) {

@@ -61,7 +61,7 @@ func (c *Client) awaitTopic(ctx context.Context, partitions int) error {
 		found, err := c.ask(ctx, false)
 		if err == nil {
 			if err = found.ready(partitions); err == nil && c.knownToAll(ctx, found.Brokers, partitions) {
-				return nil
+				return c.led(ctx, partitions)
 			}
 		}
 		select {
@@ -70,6 +70,16 @@ func (c *Client) awaitTopic(ctx context.Context, partitions int) error {
 			return failed(PhaseCreate, "", err)
 		}
 	}
+}
+
+// led waits until each partition's leader knows that it is one: until then it refuses what it is asked.
+func (c *Client) led(ctx context.Context, partitions int) error {
+	for partition := range partitions {
+		if _, err := c.End(ctx, partition); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // laggard bounds the wait for one broker's word on whether it knows the topic.

@@ -31,11 +31,13 @@ endif
 
 # Extra flags for go test: make test TESTFLAGS=-v
 TESTFLAGS ?=
+# Extra flags for the attacks: make torture TORTUREFLAGS='-on redis -seed 7'
+TORTUREFLAGS ?=
 comma := ,
 space := $(subst ,, )
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
-.PHONY: build static-pure install test lint needs fmt vet staticcheck tidy vulncheck race purego cross bench bench-servers bench-peers dist package-test clean help
+.PHONY: build static-pure install test lint needs fmt vet staticcheck tidy vulncheck race purego cross bench bench-servers bench-peers dist package-test torture mutants clean help
 
 build: ## lockrun for this machine, static where possible (apt install musl-tools makes it start faster)
 	CC='$(BUILD_CC)' $(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS) $(STATIC)' -o lockrun .
@@ -94,6 +96,12 @@ dist: ## archives, deb, rpm, apk, checksums and bills of materials for all syste
 
 package-test: ## packages of this commit: equal when built twice, installed into a clean root, run, purged
 	scripts/package-test
+
+torture: build ## attack lockrun on every store, 10,000 grants each (TORTUREFLAGS='-on redis -seed 7'); docs/torture.md
+	CC='$(BUILD_CC)' $(GO) run -tags '$(TAGS)' ./torture -lockrun ./lockrun $(TORTUREFLAGS)
+
+mutants: ## prove that the attack finds lockruns that are broken on purpose
+	CC='$(BUILD_CC)' $(GO) run -tags '$(TAGS)' ./torture -mutants -ldflags '$(LDFLAGS) $(STATIC)' $(TORTUREFLAGS)
 
 clean:
 	rm -rf lockrun dist dist-docs dist-tools bench/out

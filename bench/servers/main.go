@@ -60,7 +60,7 @@ func (b *bench) all(on, only []string) (err error) {
 		}
 	}
 	perServer := map[string]func(*stage, *store) []row{"trips": b.trips, "rate": b.rate, "crowd": b.oneKey, "handover": b.handover}
-	once := map[string]func(*stage, []string) []row{"start": b.start, "startup": b.startUp}
+	once := map[string]func(*stage, []string) []row{"start": b.start, "startup": b.startUp, "firestore": b.firestore}
 	fmt.Println("| measure | lockrun | peer | ratio |")
 	fmt.Println("|---|---|---|---|")
 	for _, name := range only {

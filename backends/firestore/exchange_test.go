@@ -117,6 +117,9 @@ func TestLostReply(t *testing.T) {
 				t.Errorf("Release again: %v", err)
 			}
 		}
+		if !lost() {
+			t.Error("no reply to a release was lost")
+		}
 		r = request(key)
 		lost = proxy.LoseReply(":commit", after)
 		if _, err = b.Acquire(within(t, 2*time.Second), r); err != nil {

@@ -33,7 +33,7 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 		return nil, b.fail(ctx, "acquire", err)
 	}
 	g := &granting{b: b, s: s, r: r}
-	err = b.updateKnown(ctx, s, r.Key, query{runID: r.RunID}, func(v *view) (*edit, error) { return g.decide(ctx, v) })
+	err = b.updateKnown(ctx, s, r.Key, query{runID: r.RunID, timeless: true}, func(v *view) (*edit, error) { return g.decide(ctx, v) })
 	switch {
 	case settled(err):
 		if r.Last {
@@ -45,12 +45,20 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	}
 	b.keepLease(r.Owner, s)
 	b.usedPlace(r.Owner)
-	return b.newLease(s, g.seen, g.got, false), nil
+	l := b.newLease(s, g.seen, g.got, false)
+	l.granted.Store(g.seen.after(g.got))
+	return l, nil
 }
 
 // decide grants or refuses.
 func (g *granting) decide(ctx context.Context, v *view) (*edit, error) {
 	g.seen = v
+	if v.now.IsZero() && g.timely(v) {
+		var err error
+		if v.now, err = g.b.now(ctx, g.s); err != nil {
+			return nil, err
+		}
+	}
 	if l := v.s.owned(g.r.Owner); l != nil && !l.Recorded {
 		return g.again(v, l), nil
 	}
@@ -58,6 +66,11 @@ func (g *granting) decide(ctx context.Context, v *view) (*edit, error) {
 		return nil, g.explain(ctx, v)
 	}
 	return g.take(v), nil
+}
+
+// timely tells whether anything depends on what time it is. Where the key is just free nothing does, and a write is saved.
+func (g *granting) timely(v *view) bool {
+	return g.r.HoldAtLeast > 0 || g.r.RunID != "" || v.s.Pause != nil || len(v.s.Slots) > 0
 }
 
 // explain is the refusal with times in it: who is refused is told until when, as far as that can be known.
@@ -97,8 +110,11 @@ func (g *granting) take(v *view) *edit {
 	}
 	v.s.Token = nextToken(v.s.Token, v.zxid, g.r.Token)
 	l := slot{Slot: number, Owner: g.r.Owner, Holder: g.r.Holder, Host: g.r.Host, PID: g.r.PID, RunID: g.r.RunID,
-		Token: v.s.Token, Attempt: e.start(g.r.RunID), At: v.at(), TTL: inMicros(g.ttl()), Waited: inMicros(g.r.Waited),
+		Token: v.s.Token, Attempt: e.start(g.r.RunID), TTL: inMicros(g.ttl()), Waited: inMicros(g.r.Waited),
 		Takeover: takeover, Loose: g.r.Loose}
+	if !v.now.IsZero() {
+		l.At = v.at()
+	}
 	if g.r.HoldAtLeast > 0 {
 		l.Hold = l.At + inMicros(g.r.HoldAtLeast)
 	}

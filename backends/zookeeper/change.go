@@ -17,7 +17,7 @@ import (
 type query struct {
 	runID    string // "": none
 	waiters  bool
-	timeless bool // nothing of it depends on the time
+	timeless bool // the time is not asked for; where it is known anyway, it is there
 }
 
 // load reads a key in one round trip. The store's time is asked for beside it, where it is not known.
@@ -34,7 +34,9 @@ func (b *backend) load(ctx context.Context, s *session, key string, q query) (*v
 	if q.waiters {
 		asks = append(asks, func() (err error) { queue, err = s.exists(ctx, v.path+"/"+queueName); return })
 	}
-	if !q.timeless {
+	if now, ok := b.clock.read(); ok {
+		v.now = now
+	} else if !q.timeless {
 		asks = append(asks, func() (err error) { v.now, err = b.now(ctx, s); return })
 	}
 	for {
@@ -61,6 +63,7 @@ func (v *view) read(data, names, id node, run string) error {
 		return err
 	}
 	v.s, v.found, v.version, v.zxid = *s, true, data.stat.Version, data.stat.Mzxid
+	v.settle(data.stat.Mtime)
 	v.readChildren(names.children)
 	if id.found {
 		v.id, v.idVersion = &runID{}, id.stat.Version
@@ -223,16 +226,24 @@ var errConflict = errors.New("the key was changed by somebody else")
 // update changes a key, again where somebody else was quicker, until ctx ends. f looks at the key and says what is to be
 // changed; an error of f, or nil, ends it. f may be called several times, and what it noted at its last call is what was
 // done. An error of the kind isBroken means that nobody knows whether it was.
-func (b *backend) update(ctx context.Context, s *session, key string, q query, f func(*view) (*edit, error)) error {
+//
+// known, where it is not nil, is a view to begin with. What it does not show any more makes the change fail, and the key is
+// read then.
+func (b *backend) update(ctx context.Context, s *session, key string, q query, known *view, f func(*view) (*edit, error)) error {
 	gone := map[int64]bool{}
-	unsure, confirmed := "", false
+	var unsure *edit
+	confirmed := false
 	bound := s.firstBound()
 	for try := 0; ; try++ {
-		v, err := b.load(ctx, s, key, q)
+		v, err := known, error(nil)
+		if known = nil; v == nil {
+			v, err = b.load(ctx, s, key, q)
+		}
 		if err != nil {
 			return err
 		}
-		if unsure != "" && v.s.Write == unsure {
+		if unsure != nil && v.s.Write == unsure.v.s.Write {
+			unsure.v.settle(v.s.At / 1000)
 			return nil // it was done, and only the answer was lost
 		}
 		v.gone = gone
@@ -247,13 +258,12 @@ func (b *backend) update(ctx context.Context, s *session, key string, q query, f
 		if err != nil || e == nil {
 			return err
 		}
-		write := strconv.FormatUint(rand.Uint64(), 36)
-		err = b.commit(ctx, s, e, write, bound)
+		err = b.commit(ctx, s, e, bound)
 		switch {
 		case err == nil:
 			return nil
 		case isBroken(err) && ctx.Err() == nil:
-			unsure, bound = write, 2*bound
+			unsure, bound = e, 2*bound
 		case !errors.Is(err, errConflict):
 			return err
 		case try > 2:
@@ -303,16 +313,17 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // commit sends a change.
-func (b *backend) commit(ctx context.Context, s *session, e *edit, write string, bound time.Duration) error {
+func (b *backend) commit(ctx context.Context, s *session, e *edit, bound time.Duration) error {
 	if e.runs {
 		e.trim(b.c.keep)
 	}
 	state := &e.v.s
-	state.Format, state.Key, state.At, state.Write = format, e.v.key, e.v.at(), write
+	state.Format, state.Key, state.At, state.Write = format, e.v.key, e.v.at(), strconv.FormatUint(rand.Uint64(), 36)
 	ops := append([]any{&zk.SetDataRequest{Path: e.v.path, Data: encodeJSON(state), Version: e.v.version}}, e.ops...)
 	results, err := once(ctx, s, bound, func(c *zk.Conn) ([]zk.MultiResponse, error) { return c.Multi(ops...) })
 	if err == nil {
 		b.clock.observe(results[0].Stat.Mtime)
+		e.v.settle(results[0].Stat.Mtime)
 		return nil
 	}
 	if isBroken(err) {
@@ -385,7 +396,7 @@ func (b *backend) ensureKey(ctx context.Context, s *session, key string) error {
 
 // updateKnown is update for changes that make a key known.
 func (b *backend) updateKnown(ctx context.Context, s *session, key string, q query, f func(*view) (*edit, error)) error {
-	return b.update(ctx, s, key, q, func(v *view) (*edit, error) {
+	return b.update(ctx, s, key, q, nil, func(v *view) (*edit, error) {
 		if v.found {
 			return f(v)
 		}

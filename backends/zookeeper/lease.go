@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -22,7 +25,8 @@ type lease struct {
 	owner    string
 	runID    string
 	grant    backends.Grant
-	attached bool // it lives in the session of another process
+	attached bool                 // it lives in the session of another process
+	granted  atomic.Pointer[view] // the key as the grant left it, for the first release to begin with
 }
 
 func (b *backend) newLease(s *session, v *view, l *slot, attached bool) *lease {
@@ -55,7 +59,7 @@ func (l *lease) Renew(ctx context.Context, _ time.Duration) error {
 
 // Release ends the lease; see backends.Lease.
 func (l *lease) Release(ctx context.Context, end backends.End) error {
-	err := l.b.update(ctx, l.s, l.key, query{runID: l.runID}, func(v *view) (*edit, error) { return l.end(ctx, v, end) })
+	err := l.b.update(ctx, l.s, l.key, query{runID: l.runID}, l.unchanged(), func(v *view) (*edit, error) { return l.end(ctx, v, end) })
 	switch {
 	case errors.Is(err, errReleased), err == nil:
 		l.b.dropLease(l.owner)
@@ -68,6 +72,31 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 		return backends.ErrLost
 	}
 	return l.b.fail(ctx, "release", err)
+}
+
+// unchanged is the key as it is if nobody has changed it since the grant, which saves reading it. It is good for one try.
+func (l *lease) unchanged() *view {
+	v := l.granted.Swap(nil)
+	now, ok := l.b.clock.read()
+	if v == nil || !ok {
+		return nil
+	}
+	v.now = now
+	return v
+}
+
+// after is the view of who has just been granted l; nil where a run id's node was changed as well, which is not worth
+// following.
+func (v *view) after(l *slot) *view {
+	if v.id != nil {
+		return nil
+	}
+	w := *v
+	w.version++
+	w.s.Slots, w.s.Marks = slices.Clone(v.s.Slots), slices.Clone(v.s.Marks)
+	w.alive = maps.Clone(v.alive)
+	w.alive[l.Owner] = true
+	return &w
 }
 
 // errReleased is a release that was carried out before.
@@ -167,7 +196,7 @@ func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
 	if err != nil {
 		return b.fail(ctx, "give back", err)
 	}
-	err = b.update(ctx, s, r.Key, query{runID: r.RunID}, func(v *view) (*edit, error) {
+	err = b.update(ctx, s, r.Key, query{runID: r.RunID}, nil, func(v *view) (*edit, error) {
 		l := v.s.owned(r.Owner)
 		if l == nil {
 			return nil, nil

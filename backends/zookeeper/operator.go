@@ -122,11 +122,12 @@ func (b *backend) change(ctx context.Context, op, key string, create bool, f fun
 	if err != nil {
 		return b.fail(ctx, op, err)
 	}
-	update := b.update
+	do := func(v *view) (*edit, error) { return f(s, v) }
 	if create {
-		update = b.updateKnown
+		err = b.updateKnown(ctx, s, key, query{}, do)
+	} else {
+		err = b.update(ctx, s, key, query{}, nil, do)
 	}
-	err = update(ctx, s, key, query{}, func(v *view) (*edit, error) { return f(s, v) })
 	switch {
 	case err == nil:
 		return nil

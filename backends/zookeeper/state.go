@@ -23,7 +23,7 @@ type state struct {
 	Write  string `json:"write"` // random, of whoever wrote last: tells a write whose answer was lost
 	Token  int64  `json:"token"` // the last one handed out
 	Starts int    `json:"starts,omitempty"`
-	At     int64  `json:"at"` // of the last change
+	At     int64  `json:"at"` // of the last change, or before it
 	Pause  *pause `json:"pause,omitempty"`
 	Slots  []slot `json:"slots,omitempty"` // ascending
 	First  int64  `json:"first"`           // run records First to Next-1 are there
@@ -48,7 +48,7 @@ type slot struct {
 	RunID    string `json:"run_id,omitempty"`
 	Token    int64  `json:"token"`
 	Attempt  int    `json:"attempt"`
-	At       int64  `json:"at"` // granted
+	At       int64  `json:"at,omitempty"` // granted; 0: by the write that made the state what it is
 	TTL      int64  `json:"ttl"`
 	Hold     int64  `json:"hold,omitempty"` // instant until which the slot stays taken whatever happens
 	Waited   int64  `json:"waited,omitempty"`
@@ -145,6 +145,17 @@ type view struct {
 	gone      map[int64]bool // run records that were found missing
 	waiters   int
 	renewed   map[string]time.Time // by owner, where it was asked for
+}
+
+// settle fills in what the time of a write tells, in ms: a grant may be written without knowing what time it is, since the
+// write itself finds out.
+func (v *view) settle(mtime int64) {
+	v.s.At = max(v.s.At, mtime*1000)
+	for i := range v.s.Slots {
+		if l := &v.s.Slots[i]; l.At == 0 {
+			l.At = v.s.At
+		}
+	}
 }
 
 // readChildren sorts out what stands under a key.

@@ -7,25 +7,29 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lockrun/lockrun/internal/boottime"
 )
 
 // Deadline is when the tree has to be dead. It starts as never, and one Deadline belongs to one Tree. Its methods may be
 // called by any goroutine and never block, before Start and after Wait too.
 type Deadline struct {
-	mu    sync.Mutex // held only over a few instructions and a write that cannot block
-	set   bool
-	term  time.Duration
-	kill  time.Duration
-	guard int  // where the guard reads; 0: there is none
-	stale bool // the guard has not been told of the latest
-	wake  *Signals
-	next  time.Duration // when the loop wakes up by itself
+	mu     sync.Mutex // held only over a few instructions and a write that cannot block
+	set    bool
+	term   time.Duration
+	kill   time.Duration
+	guard  int  // where the guard reads; 0: there is none
+	stale  bool // the guard has not been told of the latest
+	missed bool // a deadline had passed before it was moved, so that the guard may have acted on it
+	wake   *Signals
+	next   time.Duration // when the loop wakes up by itself
 }
 
 // Set makes the tree get TERM at term and KILL at kill, both on the clock of package boottime, and tells the guard.
 func (d *Deadline) Set(term, kill time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.missed = d.missed || d.set && boottime.Now() >= d.kill
 	d.set, d.term, d.kill = true, min(term, kill), kill
 	d.tell()
 	if d.wake != nil && d.term < d.next {
@@ -49,6 +53,14 @@ func (d *Deadline) get() (term, kill time.Duration) {
 		return never, never
 	}
 	return d.term, d.kill
+}
+
+// wasMissed tells whether a deadline had passed when it was moved: lockrun was frozen until shortly after it, and the
+// renewal that it then sent was answered before the lease itself had run out.
+func (d *Deadline) wasMissed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.missed
 }
 
 // tell writes the present deadline to the guard. A guard that is frozen with a full pipe is told later, by the loop.

@@ -26,7 +26,7 @@ func (t *Tree) judge(now time.Duration) {
 // due is the reason for which the tree has to be stopped by now.
 func (t *Tree) due(now, term time.Duration) Cause {
 	switch {
-	case now >= term:
+	case now >= term, t.killedMeanwhile():
 		return CauseDeadline
 	case t.wanted.Load() != int32(CauseNone):
 		return Cause(t.wanted.Load())
@@ -36,13 +36,18 @@ func (t *Tree) due(now, term time.Duration) Cause {
 	return CauseNone
 }
 
+// killedMeanwhile: the guard has killed COMMAND at a deadline that was moved afterwards.
+func (t *Tree) killedMeanwhile() bool {
+	return t.ended && t.status.Signaled() && t.status.Signal() == unix.SIGKILL && t.deadline.wasMissed()
+}
+
 // liable tells whether there is something that the reason applies to. COMMAND may have ended by itself before, and been
 // found only now because lockrun was frozen; or the guard has done lockrun's work meanwhile.
 func (t *Tree) liable(due Cause, now, kill time.Duration) bool {
 	if !t.ended || t.stopping {
 		return true
 	}
-	if due == CauseDeadline && now >= kill && t.status.Signaled() && t.status.Signal() == unix.SIGKILL {
+	if due == CauseDeadline && now >= kill && t.status.Signaled() && t.status.Signal() == unix.SIGKILL || t.killedMeanwhile() {
 		return true
 	}
 	return t.job.Descendants != Leave && t.countLeft() > 0

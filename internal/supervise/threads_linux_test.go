@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lockrun/lockrun/internal/boottime"
 )
 
 func init() {
@@ -82,4 +84,31 @@ func TestZombieWithLivingThreads(t *testing.T) {
 		s.Wait()
 		eventually(t, "no thread lives", func() bool { return threads(pid) <= 1 }) // a zombie is what its new parent has not buried yet
 	})
+}
+
+// lockrun alone was frozen until shortly after its deadline, and a renewal moved the deadline before the loop looked at it.
+// What the guard has done in between is no death of COMMAND's own.
+func TestGuardsKillIsKnownAfterTheDeadlineMoved(t *testing.T) {
+	t.Parallel()
+	now := boottime.Now()
+	for name, c := range map[string]struct {
+		kill   time.Duration
+		status syscall.WaitStatus
+		want   Cause
+	}{
+		"killed after the deadline":      {now - time.Millisecond, syscall.WaitStatus(unix.SIGKILL), CauseDeadline},
+		"killed before the deadline":     {now + time.Hour, syscall.WaitStatus(unix.SIGKILL), CauseNone},
+		"ended by itself, found late":    {now - time.Millisecond, 0, CauseNone},
+		"ended by TERM, found that late": {now - time.Millisecond, syscall.WaitStatus(unix.SIGTERM), CauseNone},
+	} {
+		d := new(Deadline)
+		d.Set(c.kill, c.kill)
+		d.Set(now+time.Hour, now+2*time.Hour)
+		tree := &Tree{deadline: d, ended: true, status: c.status}
+		term, kill := d.get()
+		got := tree.due(now, term)
+		if got != c.want || got != CauseNone && !tree.liable(got, now, kill) {
+			t.Errorf("%s: cause %v, want %v", name, got, c.want)
+		}
+	}
 }

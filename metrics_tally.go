@@ -50,7 +50,7 @@ func within[T any](ctx context.Context, d time.Duration, f func(context.Context)
 // update counts what is new and looks at the leases. After an error the next update begins where this one did, and a tally
 // that never was complete is of no use: the caller makes a new one.
 func (t *tally) update(ctx context.Context, b backends.Backend) error {
-	now, err := within(ctx, t.bound, b.Now)
+	now, err := within(ctx, t.bound, backends.Historian(b).Now)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 // bench is one measurement of the machine it runs on.
 type bench struct {
 	lockrun, flock, yes, sleep string // programs, as absolute paths
+	before                     string // an earlier lockrun; "" for none
 	dir                        string // where stores and lock files live
 	runs                       int
 	burst                      int
@@ -28,12 +29,13 @@ type bench struct {
 func main() {
 	b := &bench{}
 	flag.StringVar(&b.lockrun, "lockrun", "./lockrun", "the program to measure")
+	flag.StringVar(&b.before, "before", "", "an earlier lockrun, for observers to compare with")
 	flag.IntVar(&b.runs, "n", 300, "runs of each command of a pair")
 	flag.IntVar(&b.burst, "burst", 200, "starts at one instant")
 	flag.DurationVar(&b.hold, "hold", time.Minute, "how long the idle CPU is watched")
 	flag.IntVar(&b.keys, "keys", 100_000, "keys of the grown store")
 	flag.IntVar(&b.records, "records", 1_000_000, "history records of the grown store")
-	only := flag.String("only", "start,skip,stores,burst,memory,idle,waiting,growth", "what to measure")
+	only := flag.String("only", "start,skip,stores,burst,memory,idle,waiting,growth,observers", "what to measure")
 	flag.Parse()
 	if err := b.all(strings.Split(*only, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -49,7 +51,7 @@ func (b *bench) all(only []string) error {
 	}
 	defer os.RemoveAll(b.dir)
 	measures := map[string]func() ([]row, error){
-		"start": b.start, "skip": b.skip, "stores": b.stores, "burst": b.bursts, "memory": b.memory, "idle": b.idle, "waiting": b.waiting, "growth": b.growth,
+		"start": b.start, "skip": b.skip, "stores": b.stores, "burst": b.bursts, "memory": b.memory, "idle": b.idle, "waiting": b.waiting, "growth": b.growth, "observers": b.observers,
 	}
 	fmt.Println("| measure | lockrun | peer | ratio |")
 	fmt.Println("|---|---|---|---|")

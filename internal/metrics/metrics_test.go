@@ -165,3 +165,17 @@ func BenchmarkReadAndWrite(b *testing.B) {
 		})
 	}
 }
+
+// What a path would not keep is encoded as a Pushgateway decodes it.
+func TestGroupPath(t *testing.T) {
+	for _, c := range [][3]string{
+		{"nightly", "web-1.example", "/metrics/job/lockrun/key/nightly/instance/web-1.example"},
+		{"a/b", "h", "/metrics/job/lockrun/key@base64/YS9i/instance/h"},
+		{"..", "", "/metrics/job/lockrun/key@base64/Li4/instance@base64/="},
+		{"ü ?#%", "h", "/metrics/job/lockrun/key@base64/w7wgPyMl/instance/h"},
+	} {
+		if got := GroupPath(c[0], c[1]); got != c[2] {
+			t.Errorf("%q on %q: %s, want %s", c[0], c[1], got, c[2])
+		}
+	}
+}

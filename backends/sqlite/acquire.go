@@ -145,7 +145,7 @@ func (b *backend) take(c *conn, r backends.Request, now instant) (granted, error
 	}
 	g, err := b.grant(c, r, live, now)
 	if fresh && (err != nil || g.refused != nil) {
-		dropLock(r.Owner)
+		b.dropLock(r.Owner)
 	}
 	return g, err
 }
@@ -305,7 +305,7 @@ func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
 		}
 		return struct{}{}, k.save(c)
 	})
-	dropLock(r.Owner) // whatever came of it: without its lock the lease is dead to all others
+	b.dropLock(r.Owner) // whatever came of it: without its lock the lease is dead to all others
 	return err
 }
 

@@ -23,7 +23,7 @@ var _ backends.Liveness = (*handle)(nil)
 func (h *handle) Grant() backends.Grant { return h.g }
 
 // Files is the descriptor whose lock tells others that the holder lives; none for a lease that was attached to.
-func (h *handle) Files() []*os.File { return lockFiles(h.owner) }
+func (h *handle) Files() []*os.File { return h.b.lockFiles(h.owner) }
 
 // mine is the lease's row, nil where it is gone or somebody else's.
 func (h *handle) mine(c *conn) (*lease, error) {
@@ -71,7 +71,7 @@ func (h *handle) Release(ctx context.Context, end backends.End) error {
 		return struct{}{}, h.b.end(c, l, end, now)
 	})
 	if err == nil {
-		dropLock(h.owner)
+		h.b.dropLock(h.owner)
 	}
 	return err
 }

@@ -98,44 +98,48 @@ func lockByte(path string, offset int64) *liveLock {
 	return &liveLock{f, int64(idOf(fi).ino)}
 }
 
-// locks are those of this process's leases, by owner. They are the process's and not a backend's, since nothing but a
-// release or the end of the process may let go of them: not Close, and not the garbage collector, which closes files that
-// nobody refers to.
+// locks are those of this process's leases. They are the process's and not a backend's, since nothing but a release or the end
+// of the process may let go of them: not Close, and not the garbage collector, which closes files that nobody refers to.
 var locks struct {
 	sync.Mutex
-	m map[string]*liveLock
+	m map[lockID]*liveLock
 }
+
+// lockID is what a lock is for: one run may hold leases in several files, as one owner.
+type lockID struct{ path, owner string }
 
 // keepLock returns the lock of owner, taking it first where there is none (fresh); nil where none can be had.
 func (b *backend) keepLock(owner string) (l *liveLock, fresh bool) {
 	locks.Lock()
 	defer locks.Unlock()
-	if l := locks.m[owner]; l != nil {
+	id := lockID{b.livePath(), owner}
+	if l := locks.m[id]; l != nil {
 		return l, false
 	}
-	if l = lockByte(b.livePath(), holderByte(owner)); l == nil {
+	if l = lockByte(id.path, holderByte(owner)); l == nil {
 		return nil, false
 	}
 	if locks.m == nil {
-		locks.m = map[string]*liveLock{}
+		locks.m = map[lockID]*liveLock{}
 	}
-	locks.m[owner] = l
+	locks.m[id] = l
 	return l, true
 }
 
-func dropLock(owner string) {
+func (b *backend) dropLock(owner string) {
 	locks.Lock()
 	defer locks.Unlock()
-	if l := locks.m[owner]; l != nil {
-		delete(locks.m, owner)
+	id := lockID{b.livePath(), owner}
+	if l := locks.m[id]; l != nil {
+		delete(locks.m, id)
 		l.f.Close()
 	}
 }
 
-func lockFiles(owner string) []*os.File {
+func (b *backend) lockFiles(owner string) []*os.File {
 	locks.Lock()
 	defer locks.Unlock()
-	if l := locks.m[owner]; l != nil {
+	if l := locks.m[lockID{b.livePath(), owner}]; l != nil {
 		return []*os.File{l.f}
 	}
 	return nil

@@ -10,8 +10,9 @@ import (
 	"github.com/lockrun/lockrun/backends"
 )
 
-// Status is the lease's store's, with run ids and attempts from the record store where that answers in half of the time. A
-// key of which only the record store knows has no lease.
+// Status is the lease's store's, with run ids and attempts from the record store where that answers in half of the time.
+// Without keys it also shows those of which only the record store knows: a run whose lease has been forgotten, or a lease
+// that somebody has there, is shown as held, with a reason that says where.
 func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State, error) {
 	states, err := b.lease.Status(ctx, keys...)
 	if err != nil {
@@ -39,7 +40,7 @@ func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State,
 		}
 	}
 	if len(keys) == 0 {
-		states = withRecorded(states, runs)
+		states = withRecorded(states, runs, s.Name())
 	}
 	return states, nil
 }
@@ -55,13 +56,18 @@ func heldOf(states []backends.State) (keys []string) {
 }
 
 // withRecorded adds the keys that only the record store knows, in the order of bytes.
-func withRecorded(states, runs []backends.State) []backends.State {
+func withRecorded(states, runs []backends.State, where string) []backends.State {
 	known := map[string]bool{}
 	for _, s := range states {
 		known[s.Key] = true
 	}
 	for _, r := range runs {
-		if !known[r.Key] {
+		switch {
+		case known[r.Key]:
+		case r.State == backends.Held:
+			r.Reason = strings.TrimPrefix(r.Reason+"; only in "+where, "; ")
+			states = append(states, r)
+		default:
 			known[r.Key] = true
 			states = append(states, backends.State{Key: r.Key, State: backends.Free, Token: r.Token})
 		}

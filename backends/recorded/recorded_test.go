@@ -496,3 +496,31 @@ func TestAnAttachedLeaseIsReleasedWithoutTheRecord(t *testing.T) {
 		p.warned("end is not recorded")
 	}
 }
+
+func TestStatusOfAllKeysHasThoseOfTheRecord(t *testing.T) {
+	p := newPair(t)
+	forgotten := request("r1")
+	forgotten.Key = "forgotten"
+	p.acquire(p.a, forgotten)
+	p.acquire(p.a, request("r2"))
+	if err := p.records.Open().Record(t.Context(), backends.Record{Key: "skipped", Outcome: backends.Skipped}); err != nil {
+		t.Fatal(err)
+	}
+	fresh := memory.New(nil, backends.Keep{}) // the lease's store after it has lost everything but k
+	r := request("r2")
+	b := recorded.Decorate(fresh.Open(), nil, recorded.Options{Record: p.records.Open(), Timeout: time.Second, Warn: p.warn})
+	if _, err := fresh.Open().Acquire(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	states, err := b.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := ""
+	for _, s := range states {
+		shown += s.Key + ":" + s.State + ":" + s.Reason + " "
+	}
+	if shown != "forgotten:held:only in memory: k:held: skipped:free: " {
+		t.Errorf("status %q", shown)
+	}
+}

@@ -76,10 +76,13 @@ func TestServersKafkaCluster(t *testing.T) {
 	})
 	f.sub("too few replicas", func(h *host) {
 		run := h.hold("few", 0, "--ttl", outlast, "--heartbeat", "100ms")
-		c.SetTopic("locks", "min.insync.replicas", "4")
+		c.SetTopic("locks", "min.insync.replicas", "3")
+		down := follower(c)
+		down.Kill()
+		c.InSync("locks", 0, 2)
 		h.refused("few-start", "min.insync.replicas")
+		run.survives(func() { down.Restart(); c.InSync("locks", 0, 3) })
 		c.SetTopic("locks", "min.insync.replicas", "2")
-		run.survives(func() {})
 	})
 	f.war()
 }

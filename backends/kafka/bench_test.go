@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	kafkago "github.com/segmentio/kafka-go"
-
 	"github.com/lockrun/lockrun/backends"
 	"github.com/lockrun/lockrun/backends/kafka/ledger"
 	"github.com/lockrun/lockrun/internal/testserver"
@@ -131,15 +129,14 @@ func BenchmarkGrown(b *testing.B) {
 // grow fills the topic with the records of runs, one key after the other, as processes write them that come one by one.
 func (s *store) grow(records, keys int) {
 	s.Helper()
-	client := &kafkago.Client{Addr: kafkago.TCP(s.cluster.Nodes[0].Addr()), Timeout: time.Minute}
-	const kept = 200_000 // lines that may have to be looked at again
+	out := s.bulk()
+	const kept = 60_000 // lines that may have to be looked at again
 	lines := map[int64]ledger.Line{}
 	source := func(first, last int64) ([]ledger.Line, error) { return []ledger.Line{lines[first]}, nil }
 	book, _, err := ledger.NewBook(0, 0, nil, source, nil)
 	if err != nil {
 		s.Fatal(err)
 	}
-	var batch []kafkago.Record
 	var token int64
 	for n := range int64(records) {
 		key := fmt.Sprint("key-", n/2%int64(keys))
@@ -165,21 +162,10 @@ func (s *store) grow(records, keys int) {
 		if n%2 == 1 {
 			book.Close(key)
 		}
-		line.Value, line.Record.Carry, line.Record.Key = nil, nil, nil
+		line.Value, line.Record.Carry, line.Record.Key = nil, nil, nil // read already
 		lines[n] = line
 		delete(lines, n-kept)
-		batch = append(batch, kafkago.Record{Key: kafkago.NewBytes(e.RecordKey()), Value: kafkago.NewBytes(value),
-			Headers: []kafkago.Header{{Key: ledger.HeaderName, Value: carry}}})
-		if len(batch) == 300 || n == int64(records)-1 {
-			answer, err := client.Produce(context.Background(), &kafkago.ProduceRequest{Topic: s.topic, RequiredAcks: kafkago.RequireAll,
-				Records: kafkago.NewRecordReader(batch...)})
-			if err == nil {
-				err = answer.Error
-			}
-			if err != nil || answer.BaseOffset != n-int64(len(batch))+1 {
-				s.Fatal(answer, err)
-			}
-			batch = batch[:0]
-		}
+		out.add(ledger.Record{Key: e.RecordKey(), Value: value, Carry: carry})
 	}
+	out.flush()
 }

@@ -32,9 +32,9 @@ func newLog(b *backend, partition int) *log {
 
 // Sizes and times of reading.
 const (
-	tailLines   = 32          // how many of the last records are read at first
+	tailLines   = 8           // how many of the last records are read at first; more where they do not go back far enough
 	chunk       = 1 << 20     // bytes of one read of what is new
-	lookBytes   = 16 << 10    // bytes of one read of a record found by the index: it and a few after it
+	oneRecord   = 1           // bytes of a read of one record: brokers give a whole batch at least
 	seeWithin   = time.Second // how long one read waits for a record that is known to be there
 	patientRead = 20 * time.Second
 )
@@ -175,8 +175,11 @@ func ledgerRecord(r wire.Record) ledger.Record {
 // source is where a book gets single records from.
 func (l *log) source(first, last int64) ([]ledger.Line, error) {
 	var lines []ledger.Line
-	size := lookBytes
-	for next := first; next <= last; size = chunk {
+	size := chunk
+	if first == last {
+		size = oneRecord
+	}
+	for next := first; next <= last; {
 		found, err := l.b.client.Fetch(l.ctx, l.id, next, 0, size)
 		if err != nil {
 			return nil, err

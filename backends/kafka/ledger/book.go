@@ -82,7 +82,7 @@ func NewBook(start, first int64, tail []Line, read Source, watch func(Line, Resu
 			b.root = base.Index[0].clone()
 		}
 	case first > start:
-		need := max(start, first-int64(2*len(tail))-64)
+		need := max(start, first-int64(4*len(tail))-32)
 		if base != nil {
 			need = max(need, base.AsOf+1)
 		}
@@ -266,7 +266,7 @@ func (b *Book) Carry(p *Page) *Carry {
 
 // load replays what led to the key's last record.
 func (p *Page) load(b *Book, offset int64) error {
-	found, err := b.lines(max(offset-3, b.start), offset) // the few before are what mostly is needed, and cost no more
+	found, err := b.lines(offset, offset)
 	if err != nil {
 		return err
 	}

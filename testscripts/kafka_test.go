@@ -124,3 +124,10 @@ func checkFreshTopic(h *host) {
 		r.wants(0).silent()
 	}
 }
+
+func TestReadmeKafka(t *testing.T) {
+	t.Parallel()
+	k := testserver.StartKafka(t, testserver.KafkaConfig{})
+	r := newReadmeServer(t, "kafka://kafka1:9092,kafka2:9092,kafka3:9092/lockrun", k.URL("lockrun"))
+	r.ran(r.run("shell kafka"))
+}

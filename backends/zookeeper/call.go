@@ -51,7 +51,7 @@ func once[T any](ctx context.Context, s *session, bound time.Duration, ask func(
 // ask repeats what may be repeated until it is answered or ctx ends. Each try has more time than the one before: a server
 // that is alone in not answering costs little, and a slow ensemble gets its time.
 func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, error)) (T, error) {
-	for bound := s.firstBound(); ; bound *= 2 {
+	for bound := s.firstBound(); ; bound = s.nextBound(bound) {
 		v, err := once(ctx, s, bound, request)
 		if !isBroken(err) || ctx.Err() != nil {
 			return v, err
@@ -59,7 +59,10 @@ func ask[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, erro
 	}
 }
 
+// firstBound and nextBound are how long a request may take before another connection is tried.
 func (s *session) firstBound() time.Duration { return max(s.c.timeout/4, 20*time.Millisecond) }
+
+func (s *session) nextBound(d time.Duration) time.Duration { return min(2*d, max(s.c.timeout, d)) }
 
 // isBroken tells whether the connection broke, or was cut, before the answer was there: nobody knows whether the request
 // was carried out, and another connection may tell.

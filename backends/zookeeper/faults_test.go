@@ -61,7 +61,7 @@ func TestServersThatDoNotAnswer(t *testing.T) {
 
 // CON-05: what the store says no to is told with what to do about it, and is no skip.
 func TestWhatTheStoreRefuses(t *testing.T) {
-	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	z := oneServer(t)
 	b := opened(t, z.URL("/nobody/made/this"), backends.Options{})
 	for what, f := range operations(b, nil, "k") {
 		if err := f(within(t, enough)); what == "Abandon" || what == "Break" || what == "Resume" {
@@ -117,7 +117,7 @@ func TestTLS(t *testing.T) {
 	release(t, acquire(t, b, request("k")))
 	named := opened(t, s.url+"&server_name="+testserver.ServerName, backends.Options{})
 	release(t, acquire(t, named, request("k")))
-	plain := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	plain := oneServer(t)
 	secure := "zookeeper://" + z.Addr() + "/x?tls=true&ca="
 	for name, c := range map[string]struct {
 		url   string
@@ -139,7 +139,7 @@ func TestTLS(t *testing.T) {
 
 // CON-01, once a lease is held; and TERM, which comes as a context that is cancelled.
 func TestABlackHoleInEachOperation(t *testing.T) {
-	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	z := oneServer(t)
 	p := testserver.StartProxy(t, z.Addr())
 	s := newStore(t, z.URL(chroot()))
 	b := opened(t, strings.Replace(s.url, z.Addr(), p.Addr(), 1), backends.Options{Timeout: time.Second})
@@ -165,7 +165,7 @@ func TestABlackHoleInEachOperation(t *testing.T) {
 // CNC-05: the answer to the first create is lost while the connection, and with it the session, stays. The lease is
 // recognised within the same Acquire, and nothing is left.
 func TestALostAnswerIsRecognised(t *testing.T) {
-	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	z := oneServer(t)
 	p := testserver.StartProxy(t, z.Addr())
 	s := newStore(t, z.URL(chroot()))
 	b := opened(t, strings.Replace(s.url, z.Addr(), p.Addr(), 1), backends.Options{})
@@ -203,7 +203,7 @@ func TestALostAnswerIsRecognised(t *testing.T) {
 
 // CON-02: a request that is given up after its answer was lost is taken back.
 func TestALostAnswerThatIsGivenUp(t *testing.T) {
-	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	z := oneServer(t)
 	p := testserver.StartProxy(t, z.Addr())
 	s := newStore(t, z.URL(chroot()))
 	b := opened(t, strings.Replace(s.url, z.Addr(), p.Addr(), 1), backends.Options{})
@@ -233,7 +233,7 @@ func TestALostAnswerThatIsGivenUp(t *testing.T) {
 
 // CON-07: what cuts idle connections is no fault.
 func TestConnectionsThatAreCutWhileIdle(t *testing.T) {
-	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	z := oneServer(t)
 	p := testserver.StartProxy(t, z.Addr())
 	p.DropIdle(100 * time.Millisecond)
 	s := newStore(t, z.URL(chroot()))

@@ -9,7 +9,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	for name, start := range map[string]func() func(string) string{
-		"single":   func() func(string) string { return testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{}).URL },
+		"single":   func() func(string) string { return oneServer(t).URL },
 		"ensemble": func() func(string) string { return testserver.StartEnsemble(t, 3, testserver.ZooKeeperConfig{}).URL },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockrun/lockrun/backends"
-	"github.com/lockrun/lockrun/internal/testserver"
 )
 
 // crowd are hosts that wait for one key.
@@ -49,7 +48,7 @@ func join(t *testing.T, s *store, key string, n int) *crowd {
 // A hundred wait, and each release is told to one of them: no herd. The order is that of arrival.
 func TestOneReleaseWakesOneOfAHundred(t *testing.T) {
 	const many, rounds = 100, 10
-	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	z := oneServer(t)
 	s := newStore(t, z.URL(chroot()))
 	l := acquire(t, opened(t, s.url, backends.Options{}), request("k"))
 	c := join(t, s, "k", many)
@@ -76,7 +75,7 @@ func TestOneReleaseWakesOneOfAHundred(t *testing.T) {
 
 // Who was woken and did not come back makes room for the next one.
 func TestAWaiterThatDoesNotComeBack(t *testing.T) {
-	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	z := oneServer(t)
 	s := newStore(t, z.URL(chroot()))
 	first, second := opened(t, s.url, backends.Options{}).(*backend), opened(t, s.url, backends.Options{}).(*backend)
 	l := acquire(t, second, request("k"))
@@ -96,7 +95,7 @@ func TestAWaiterThatDoesNotComeBack(t *testing.T) {
 
 // A waiter whose session was ended by the servers waits on in a new one.
 func TestAWaiterWhoseSessionEnds(t *testing.T) {
-	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
+	z := oneServer(t)
 	s := newStore(t, z.URL(chroot()))
 	holder, waiter := opened(t, s.url, backends.Options{}), s.open(backends.Options{}).(*backend)
 	defer waiter.Close()

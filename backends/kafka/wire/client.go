@@ -124,7 +124,7 @@ func (c *Client) connection(ctx context.Context, address string) (*conn, error) 
 		if cn == nil {
 			break
 		}
-		if cn.alive() {
+		if cn.alive() && !cn.expired() {
 			return cn, nil
 		}
 		c.drop(cn)
@@ -145,6 +145,9 @@ func (c *Client) connection(ctx context.Context, address string) (*conn, error) 
 	c.open[cn] = true
 	return cn, nil
 }
+
+// expired tells whether the broker will not take a request on the connection any more, for it wants a new login.
+func (cn *conn) expired() bool { return !cn.expires.IsZero() && time.Now().After(cn.expires) }
 
 func (c *Client) takeIdle(address string) *conn {
 	c.mu.Lock()

@@ -23,9 +23,10 @@ type conn struct {
 	net.Conn
 	client  *Client
 	address string
-	id      int32 // of the last request
-	greeted bool  // the broker has told its versions, and they fit
-	broken  bool  // an exchange did not end as it should, so that the next answer may belong to an earlier request
+	id      int32     // of the last request
+	greeted bool      // the broker has told its versions, and they fit
+	expires time.Time // when the broker wants a new login, and hangs up otherwise; zero: never
+	broken  bool      // an exchange did not end as it should, so that the next answer may belong to an earlier request
 }
 
 // dial connects, and logs in where that has to be. ctx bounds all of it.

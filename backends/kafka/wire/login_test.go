@@ -34,6 +34,20 @@ func TestLogin(t *testing.T) {
 	}
 }
 
+// Brokers may want a new login after a while, and hang up on the first request after that, which would be lost.
+func TestLoginThatRunsOut(t *testing.T) {
+	k := testserver.StartKafka(t, testserver.KafkaConfig{Users: map[string]string{"ann": "secret"},
+		Properties: map[string]string{"connections.max.reauth.ms": "1000"}})
+	k.Cluster().CreateTopic("t", 1, logAppendTime)
+	c := client(t, wire.Config{Brokers: []string{k.Addr()}, Topic: "t", User: "ann", Password: "secret"})
+	for range 3 {
+		if _, err := c.Produce(t.Context(), 0, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1200 * time.Millisecond) // the login's life
+	}
+}
+
 func TestLoginByWhatIsOffered(t *testing.T) {
 	k := testserver.StartKafka(t, testserver.KafkaConfig{Users: map[string]string{"ann": "secret"}, Mechanisms: []string{"PLAIN"}})
 	c := client(t, wire.Config{Brokers: []string{k.Addr()}, Topic: "t", User: "ann", Password: "secret"})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 )
 
 // Mechanism is a way to log in.
@@ -117,6 +118,9 @@ func (cn *conn) token(ctx context.Context, data []byte) ([]byte, error) {
 	r := answer.(*saslAuthenticateResponse)
 	if r.ErrorCode != 0 {
 		return nil, refused(PhaseSASL, cn.address, r.ErrorCode, "")
+	}
+	if r.LifetimeMs > 0 {
+		cn.expires = time.Now().Add(time.Duration(r.LifetimeMs) * time.Millisecond * 9 / 10)
 	}
 	return r.Data, nil
 }

@@ -17,7 +17,6 @@ type view struct {
 	mu      sync.Mutex
 	cluster *Cluster
 	stale   bool // something did not fit, so that it has to be asked for again
-	version int  // rises with each answer
 }
 
 // Cluster is the cluster and the topic in it, as one broker sees them.
@@ -29,6 +28,8 @@ type Cluster struct {
 
 	// Operations are those that the user may do on the cluster; meaningful only where they were asked for.
 	Operations Operations
+
+	from string // the broker that said so
 }
 
 // Broker is one broker that is up, at the address that it tells clients.
@@ -111,7 +112,7 @@ func (c *Client) Topic(ctx context.Context) (TopicInfo, error) {
 
 // current is the view, asked for where there is none or where it was found wrong.
 func (c *Client) current(ctx context.Context) (*Cluster, error) {
-	if found, _ := c.view.get(); found != nil {
+	if found := c.view.get(); found != nil {
 		return found, nil
 	}
 	select {
@@ -120,19 +121,19 @@ func (c *Client) current(ctx context.Context) (*Cluster, error) {
 	case <-ctx.Done():
 		return nil, failed(PhaseMetadata, "", ctx.Err())
 	}
-	if found, _ := c.view.get(); found != nil { // somebody asked while we waited for our turn
+	if found := c.view.get(); found != nil { // somebody asked while we waited for our turn
 		return found, nil
 	}
 	return c.ask(ctx, false)
 }
 
-func (v *view) get() (*Cluster, int) {
+func (v *view) get() *Cluster {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.stale {
-		return nil, v.version
+		return nil
 	}
-	return v.cluster, v.version
+	return v.cluster
 }
 
 func (v *view) last() *Cluster {
@@ -141,11 +142,20 @@ func (v *view) last() *Cluster {
 	return v.cluster
 }
 
+// doubted is the broker whose answer did not fit, or "".
+func (v *view) doubted() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.cluster == nil || !v.stale {
+		return ""
+	}
+	return v.cluster.from
+}
+
 func (v *view) set(found *Cluster) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.cluster, v.stale = found, false
-	v.version++
 }
 
 // doubt makes the next call ask again, unless seen has been replaced meanwhile.
@@ -170,8 +180,10 @@ func (c *Client) ask(ctx context.Context, operations bool) (*Cluster, error) {
 }
 
 // candidates are the brokers to ask: first those that we are connected to, then those that we were told to begin with,
-// then those that were learnt.
+// then those that were learnt. The one whose answer turned out not to fit comes last: a broker that is cut off from the
+// others goes on telling what it knew.
 func (c *Client) candidates() []string {
+	doubted := c.view.doubted()
 	var all []string
 	all = append(all, c.config.Brokers...)
 	if known := c.view.last(); known != nil {
@@ -179,7 +191,16 @@ func (c *Client) candidates() []string {
 			all = append(all, b.Addr())
 		}
 	}
-	slices.SortStableFunc(all, func(a, b string) int { return rank(c.hasIdle(a)) - rank(c.hasIdle(b)) })
+	order := func(address string) int {
+		switch {
+		case address == doubted:
+			return 2
+		case c.hasIdle(address):
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(all, func(a, b string) int { return order(a) - order(b) })
 	var once []string
 	for _, a := range all {
 		if !slices.Contains(once, a) {
@@ -187,13 +208,6 @@ func (c *Client) candidates() []string {
 		}
 	}
 	return once
-}
-
-func rank(first bool) int {
-	if first {
-		return 0
-	}
-	return 1
 }
 
 // headStart is how long one broker is waited for before the next is asked as well. It is above a round trip round the
@@ -266,7 +280,7 @@ func (cn *conn) metadata(ctx context.Context, operations bool) (*Cluster, error)
 		return nil, err
 	}
 	m := answer.(*metadataResponse)
-	found := &Cluster{ID: m.ClusterID, Controller: m.Controller, Operations: Operations(m.ClusterOperations)}
+	found := &Cluster{ID: m.ClusterID, Controller: m.Controller, Operations: Operations(m.ClusterOperations), from: cn.address}
 	for _, b := range m.Brokers {
 		found.Brokers = append(found.Brokers, Broker{ID: b.ID, Host: b.Host, Port: int(b.Port), Rack: b.Rack})
 	}

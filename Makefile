@@ -67,6 +67,7 @@ staticcheck:
 tidy:
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
+	cd tools/manifests && $(GO) mod tidy -diff
 
 vulncheck: # needs the vulnerability database; says so and goes on where it cannot be reached
 	@scripts/vulncheck '$(subst $(space),$(comma),$(TAGS))'

@@ -158,6 +158,55 @@ func TestSyslogHook(t *testing.T) {
 	}
 }
 
+// TestHooksOfARealRun has lockrun itself run the three of them.
+func TestHooksOfARealRun(t *testing.T) {
+	t.Parallel()
+	need(t, "curl", "logger")
+	h := example(t)
+	posted := make(chan string, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		posted <- string(body)
+	}))
+	defer server.Close()
+	write(t, h.file("slack.url"), []byte(server.URL+"/secret\n"), 0o600)
+	sendmail := h.program("sendmail", "cat >"+h.file("mail"))
+	socket := filepath.Join(t.TempDir(), "log")
+	l, err := net.ListenPacket("unixgram", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	hooks := filepath.Join(repo, "examples/hooks")
+	r := h.with("SENDMAIL="+sendmail).lockrun(3, "--key", "k", "--hook-timeout", "50s", "--hook", "failed="+hooks+"/mail.sh ops@example.com",
+		"--hook", "failed="+hooks+"/slack.sh "+h.file("slack.url"), "--hook", "failed="+hooks+"/syslog.sh -u "+socket,
+		"--hook", "succeeded=touch "+h.file("wrong"), "--", "sh", "-c", "exit 3")
+	if said := r.stderr(); said != "" {
+		t.Errorf("the hooks said %s", said)
+	}
+	if mail := h.read(h.file("mail")); !strings.Contains(mail, "\nSubject: lockrun: k failed on ") || !strings.Contains(mail, `"exit_code":3`) {
+		t.Errorf("the mail is\n%s", mail)
+	}
+	select {
+	case body := <-posted:
+		if !strings.HasPrefix(body, `{"text":"lockrun: k failed on `) {
+			t.Errorf("posted %s", body)
+		}
+	default:
+		t.Error("nothing was posted")
+	}
+	buf := make([]byte, 4096)
+	if err := l.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := l.ReadFrom(buf); err != nil || !strings.Contains(string(buf[:n]), "lockrun: k failed on ") {
+		t.Errorf("logged %q, %v", buf[:n], err)
+	}
+	if _, err := os.Stat(h.file("wrong")); err == nil {
+		t.Error("a hook of another event was run")
+	}
+}
+
 // TestSystemdUnits has systemd read the units, and runs the command of the service.
 func TestSystemdUnits(t *testing.T) {
 	t.Parallel()
@@ -353,7 +402,9 @@ WORK=`+h.file("work")+` EVERY=0.1 nohup `+worker+` "$@" >worker.log 2>&1 & echo 
 	ask("43", "202 ")
 	h.await("the work begins", func() bool { return strings.Contains(h.read(h.file("worked")), "43 ") })
 	h.lockrun(0, "unlock", "order-43", "--force")
-	h.await("the worker ends", func() bool { return exec.Command("kill", "-0", strings.TrimSpace(h.read(h.file("worker.pid")))).Run() != nil })
+	h.await("the worker ends", func() bool {
+		return exec.Command("kill", "-0", strings.TrimSpace(h.read(h.file("worker.pid")))).Run() != nil
+	})
 	if strings.Count(h.read(h.file("worked")), "end") != 1 {
 		t.Error("the work went on without the lease")
 	}

@@ -19,9 +19,10 @@ func TestServersKafka(t *testing.T) {
 	f.freeze, f.thaw, f.kill = k.Freeze, k.Thaw, k.Kill
 	// CON-03
 	f.sub("no topic", func(h *host) {
-		h.refused("early", "lockrun init")
-		h.lockrun(69, "status", "early")
-		h.lockrun(69, "history")
+		// A broker that has just been started takes its time for the first logins.
+		h.lockrun(69, "--key", "early", "--backend-timeout", "30s", "--", "echo", "started").says("lockrun: ", "lockrun init")
+		h.lockrun(69, "status", "early", "--backend-timeout", "30s")
+		h.lockrun(69, "history", "--backend-timeout", "30s")
 		if k.Cluster().HasTopic("locks") {
 			h.t.Error("asking has created the topic")
 		}
@@ -34,7 +35,7 @@ func TestServersKafka(t *testing.T) {
 			h.t.Error("printing the plan has created the topic")
 		}
 	})
-	f.lockrun(0, "init")
+	f.lockrun(0, "init", "--backend-timeout", "30s")
 	f.lockrun(0, "init")
 	f.peace()
 	f.sub("first runs on a fresh topic", checkFreshTopic)
@@ -59,7 +60,7 @@ func TestServersKafkaCluster(t *testing.T) {
 	}
 	f.freeze, f.kill = each((*testserver.Kafka).Freeze), each((*testserver.Kafka).Kill)
 	f.thaw = func() { each((*testserver.Kafka).Thaw)(); c.Leader("locks", 0); c.InSync("locks", 0, 3) }
-	f.lockrun(0, "init")
+	f.lockrun(0, "init", "--backend-timeout", "30s")
 	f.peace()
 	f.sub("leader moved", func(h *host) {
 		h.hold("moved", 0, "--ttl", outlast, "--heartbeat", "100ms").survives(func() { c.MoveLeader("locks", 0, follower(c)) })
@@ -129,5 +130,6 @@ func TestReadmeKafka(t *testing.T) {
 	t.Parallel()
 	k := testserver.StartKafka(t, testserver.KafkaConfig{})
 	r := newReadmeServer(t, "kafka://kafka1:9092,kafka2:9092,kafka3:9092/lockrun", k.URL("lockrun"))
+	r.env = append(r.env, "LOCKRUN_BACKEND_TIMEOUT=30s") // for a broker that has just been started
 	r.ran(r.run("shell kafka"))
 }

@@ -215,10 +215,10 @@ func (b *both) History(ctx context.Context, q backends.Query) ([]backends.Record
 
 // rest is a context for the fallback, which is asked second and may find that the backend has used up the time.
 func rest(ctx context.Context) (context.Context, context.CancelFunc) {
-	if ctx.Err() == nil {
-		return ctx, func() {}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < time.Second {
+		return context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	return ctx, func() {}
 }
 
 // Close closes both.

@@ -100,7 +100,7 @@ func decodeBatch(b []byte) (records []Record, last int64, err error) {
 	last = base + int64(int32(binary.BigEndian.Uint32(b[batchLastDelta:])))
 	body := b[batchHeader:]
 	if codec := attributes & attributeCodec; codec != 0 {
-		if body, err = unpack(body, codec); err != nil {
+		if body, err = unpack(body, codec, maxUnpacked); err != nil {
 			return nil, 0, fmt.Errorf("%w at offset %d: %w", ErrBatch, base, err)
 		}
 	}
@@ -204,20 +204,20 @@ func (d *varints) nullable() []byte {
 	return d.bytes(n)
 }
 
-// unpack undoes the compression of a foreign producer; lockrun itself does not compress.
-func unpack(b []byte, attribute uint16) ([]byte, error) {
+// unpack undoes the compression of a foreign producer, up to limit bytes; lockrun itself does not compress.
+func unpack(b []byte, attribute uint16, limit int64) ([]byte, error) {
 	codec := compress.Compression(attribute).Codec()
 	if codec == nil {
 		return nil, fmt.Errorf("compression %d is not known", attribute)
 	}
 	r := codec.NewReader(bytes.NewReader(b))
 	defer r.Close()
-	out, err := io.ReadAll(io.LimitReader(r, maxUnpacked+1))
+	out, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", codec.Name(), err)
 	}
-	if len(out) > maxUnpacked {
-		return nil, fmt.Errorf("%s: it grows beyond %d bytes", codec.Name(), maxUnpacked)
+	if int64(len(out)) > limit {
+		return nil, fmt.Errorf("%s: it grows beyond %d bytes", codec.Name(), limit)
 	}
 	return out, nil
 }

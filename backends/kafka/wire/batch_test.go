@@ -131,9 +131,12 @@ func TestDecodeCompressed(t *testing.T) {
 		})
 	}
 	// A few kilobytes must not become gigabytes.
-	bomb := stamp(packed(t, encodeBatch(nil, make([]byte, maxUnpacked+1), nil, at), compress.Zstd), 5, 2, at)
-	if _, _, err := decodeBatches(bomb, 0); !errors.Is(err, ErrBatch) {
-		t.Errorf("a bomb of %d bytes: %v", len(bomb), err)
+	const limit = 1 << 16
+	for size, fits := range map[int]bool{limit: true, limit + 1: false} {
+		raw := packed(t, append(make([]byte, batchHeader), make([]byte, size)...), compress.Zstd)[batchHeader:]
+		if got, err := unpack(raw, uint16(compress.Zstd), limit); (err == nil) != fits || fits && len(got) != size {
+			t.Errorf("%d bytes out of %d: %d, %v", size, len(raw), len(got), err)
+		}
 	}
 }
 

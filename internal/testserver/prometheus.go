@@ -16,6 +16,7 @@ import (
 type PrometheusConfig struct {
 	Targets map[string]string // job name to host:port, whose /metrics is scraped five times a second
 	Rules   []string          // files of rules, evaluated as often
+	Text    string            // a configuration file without intervals, in place of Targets and Rules
 }
 
 // Prometheus is one server that is fed by Targets.
@@ -57,7 +58,11 @@ func (p *Prometheus) choose() (spec, error) {
 
 func (c PrometheusConfig) text() string {
 	var b strings.Builder
-	b.WriteString("global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}\nrule_files:\n")
+	b.WriteString("global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}\n")
+	if c.Text != "" {
+		return b.String() + c.Text
+	}
+	b.WriteString("rule_files:\n")
 	for _, r := range c.Rules {
 		fmt.Fprintf(&b, "  - %q\n", r)
 	}
@@ -67,6 +72,9 @@ func (c PrometheusConfig) text() string {
 	}
 	return b.String()
 }
+
+// Addr is where clients connect.
+func (p *Prometheus) Addr() string { return addr(p.port) }
 
 func (p *Prometheus) answers(int) error {
 	_, err := p.get("/-/ready")

@@ -26,7 +26,10 @@ func (g *game) calm() {
 	}
 	g.processes()
 	g.leases()
-	for _, s := range shared {
+	for i, s := range shared {
+		if g.small && i == 3 {
+			break
+		}
 		if out, code := g.ask("--key", s.key, "--slots", strconv.Itoa(s.slots), "--ttl", "5s", "--wait", "10s", "--", "true"); code != 0 {
 			g.violated(violation{Rule: "keys can be had afterwards", What: fmt.Sprintf("%s: %d, %s", s.key, code, out)})
 		}
@@ -71,12 +74,16 @@ func (g *game) processes() {
 	})
 }
 
-// left are the processes of this game that live.
+// left are the processes of this game that live. The jobs of all games execute one file, so that their folder tells.
 func (g *game) left() (pids []int) {
 	exes, _ := filepath.Glob("/proc/[0-9]*/exe")
 	for _, name := range exes {
 		exe, err := os.Readlink(name)
-		if err == nil && (exe == g.lockrun || exe == g.job) && g.ours(filepath.Dir(name)) {
+		if err != nil || exe != g.lockrun && exe != g.job {
+			continue
+		}
+		dir, err := os.Readlink(filepath.Join(filepath.Dir(name), "cwd"))
+		if exe == g.lockrun || err == nil && dir == g.dir {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 			pids = append(pids, pid)
 		}
@@ -91,13 +98,6 @@ func (g *game) sweep() {
 			_ = p.Kill()
 		}
 	}
-}
-
-// ours tells whether a process belongs to this game: another may use the same program. A guard has no environment, and
-// works in no folder, that would tell; its lockrun is known to be gone, so that it counts wherever it is from.
-func (g *game) ours(proc string) bool {
-	dir, err := os.Readlink(filepath.Join(proc, "cwd"))
-	return err == nil && (dir == g.dir || dir == "/")
 }
 
 // leases: none outlives its TTL.
@@ -203,8 +203,12 @@ func (g *game) report(start time.Duration) *report {
 	for _, run := range g.runs {
 		r.codes[run.Code]++
 	}
-	for _, why := range k.met {
-		if why != "" {
+	for pair, why := range k.met {
+		switch why {
+		case "":
+		case machineLate:
+			r.late = append(r.late, pair)
+		default:
 			r.excused++
 		}
 	}

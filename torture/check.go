@@ -136,8 +136,9 @@ func (k *checker) lateAround(at time.Duration) time.Duration {
 
 // excuse tells what the contract allows for; "" where it does not.
 //
-// Two things: nobody can help a tree that was frozen as a whole, together with its guard, until it goes on; and a store that
-// forgets, or is made to, tells a holder at its next beat.
+// Nobody can help a tree that was frozen as a whole, together with its guard, until it goes on. A store that forgets, or is
+// made to, tells a holder at its next beat. And a machine that does not let a guard run for longer than the margin between
+// KILL and the end of a lease is, for that long, one that is frozen: such overlaps are counted apart, and told.
 func (k *checker) excuse(older, newer *run, until time.Duration) string {
 	for _, r := range []*run{older, newer} {
 		for _, a := range r.Acts {
@@ -152,7 +153,18 @@ func (k *checker) excuse(older, newer *run, until time.Duration) string {
 			return w.Fault
 		}
 	}
+	if late := k.lateAround(newer.Job.Start); late > margin(older.Plan.TTL) && until-newer.Job.Start <= late {
+		return machineLate
+	}
 	return ""
+}
+
+// machineLate is the excuse of a machine that had no time for a guard.
+const machineLate = "the machine was late"
+
+// margin is what lockrun keeps free between KILL and the end of a lease, as docs/design.md has it.
+func margin(ttl time.Duration) time.Duration {
+	return min(max(ttl/20, 20*time.Millisecond), time.Second)
 }
 
 // forgot tells whether what the store knew of a key may have been lost.

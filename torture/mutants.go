@@ -107,6 +107,7 @@ func (o *options) findMutant(b *builder, m mutant) (*report, error) {
 		return nil, err
 	}
 	c.only, c.quick, c.harmed, c.rules = m.fault, true, 50, m.rules
+	c.timeout = min(c.timeout, 700*time.Millisecond) // so that faults are noticed that do not last
 	if c.atMost == 0 {
 		c.atMost = mutantTime
 	}

@@ -18,8 +18,9 @@ func (r *report) tell(w io.Writer) {
 		codes[fmt.Sprintf("%3d", code)] = n
 	}
 	fmt.Fprintf(w, "  exit codes: %s\n", counts(codes))
-	fmt.Fprintf(w, "  overlaps that the contract allows for: %d; leases lost because the machine was late: %d; longest time from the end of a fault to the next job: %v\n",
-		r.excused, r.starved, r.recovery.Round(time.Millisecond))
+	fmt.Fprintf(w, "  overlaps that the contract allows for: %d, while the machine had no time for a guard: %d %v; leases lost because the machine was late: %d\n",
+		r.excused, len(r.late), r.late, r.starved)
+	fmt.Fprintf(w, "  longest time from the end of a fault to the next job: %v\n", r.recovery.Round(time.Millisecond))
 	if r.failure != nil {
 		fmt.Fprintf(w, "  the attack itself FAILED: %v\n", r.failure)
 	}
@@ -48,12 +49,12 @@ func counts(m map[string]int) string {
 
 // table prints one line for each store.
 func table(w io.Writer, all []*report) {
-	fmt.Fprintf(w, "\n| store | seed | runs | grants | harmed | faults | overlaps | lost updates | token inversions | other | allowed | starved | recovery | time |\n")
-	fmt.Fprintf(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(w, "\n| store | seed | runs | grants | harmed | faults | overlaps | lost updates | token inversions | other | allowed | late | starved | recovery | time |\n")
+	fmt.Fprintf(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range all {
 		overlaps, updates, tokens := r.broken(ruleOverlap), r.broken(ruleUpdate), r.broken(ruleToken, ruleFence)
-		fmt.Fprintf(w, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %v | %v |\n", r.arena, r.seed, r.runs, r.grants, sum(r.harms), sum(r.faults),
-			overlaps, updates, tokens, len(r.violations)-overlaps-updates-tokens, r.excused, r.starved, r.recovery.Round(10*time.Millisecond), r.took.Round(time.Second))
+		fmt.Fprintf(w, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %d | %v | %v |\n", r.arena, r.seed, r.runs, r.grants, sum(r.harms), sum(r.faults),
+			overlaps, updates, tokens, len(r.violations)-overlaps-updates-tokens, r.excused, len(r.late), r.starved, r.recovery.Round(10*time.Millisecond), r.took.Round(time.Second))
 	}
 }
 

@@ -2,7 +2,6 @@ package firestore
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -70,7 +69,7 @@ func (b *backend) create(ctx context.Context, r backends.Request) (*lease, *snap
 	ready := sync.OnceFunc(func() { close(on) })
 	sent := boottime.Now()
 	go func() {
-		c, err := b.commit(connected(ctx, ready), b.creation(r))
+		c, err := b.commit(onItsWay(ctx, ready), b.creation(r))
 		commits <- commitAnswer{c, err}
 		ready()
 	}()
@@ -82,8 +81,7 @@ func (b *backend) create(ctx context.Context, r backends.Request) (*lease, *snap
 	c := <-commits
 	switch {
 	case c.err == nil:
-		l, err := b.created(ctx, r, c.c, sent)
-		return l, nil, err
+		return b.created(r, c.c, sent), nil, nil
 	case !isConflict(c.err):
 		return nil, nil, c.err
 	}
@@ -121,35 +119,18 @@ func (b *backend) firstStart(r backends.Request, updated string) write {
 }
 
 // created is the lease that creation has taken.
-func (b *backend) created(ctx context.Context, r backends.Request, c *committed, sent time.Duration) (*lease, error) {
+func (b *backend) created(r backends.Request, c *committed, sent time.Duration) *lease {
 	at := parseTime(c.updated(0))
 	attempt := 1
 	if r.RunID == "" {
 		attempt = max(1, int(c.number(1, 1)))
 	}
-	l := b.lease(r.Key, r.Owner, r.RunID, backends.Grant{Token: at.UnixMicro(), Attempt: attempt, AcquiredAt: at, TTL: r.TTL, Drift: drift(r.TTL)})
+	last := c.number(1, 0)
+	l := b.lease(r.Key, r.Owner, r.RunID, backends.Grant{Token: max(at.UnixMicro(), last+1), Attempt: attempt, AcquiredAt: at,
+		TTL: r.TTL, Drift: drift(r.TTL)})
 	l.describe(newSlot(r)).knows(c.updated(0), sent, r.TTL, true)
-	if last := c.number(1, 0); last >= l.grant.Token {
-		return b.raise(ctx, r, last)
-	}
-	return l, nil
-}
-
-var errGone = errors.New("the lease was gone as soon as it had been taken")
-
-// raise gives a lease that was taken a moment ago a token above last. That is needed where the last token was told from
-// outside and lies in the future, or where the server's clock was set back.
-func (b *backend) raise(ctx context.Context, r backends.Request, last int64) (*lease, error) {
-	var l *lease
-	err := b.change(ctx, r.Key, r.RunID, 0, nil, func(s *snapshot) (change, error) {
-		own := s.lease.owned(r.Owner)
-		if own == nil {
-			return change{}, errGone
-		}
-		own.token = max(own.token, last+1)
-		return b.again(r, s, own, &l), nil
-	})
-	return l, err
+	l.fresh = last == 0
+	return l
 }
 
 // again recognises the lease that an earlier request of the same owner has taken, and counts its time anew.

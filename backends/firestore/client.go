@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -44,6 +45,8 @@ func newClient(c *config) *client {
 		MaxIdleConnsPerHost: queriesAtOnce,
 		IdleConnTimeout:     4 * time.Minute, // Google's front end cuts after that
 		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+		// A connection that HTTP/2 shares goes on being used when requests on it end without an answer.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: c.timeout, PingTimeout: c.timeout / 2},
 	}
 	h := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	cl := &client{config: c, http: h}
@@ -99,7 +102,9 @@ func (c *client) once(ctx context.Context, path string, body []byte, into any) (
 	if err != nil {
 		return false, err
 	}
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }})
+	w := &watch{phase: "connecting"}
+	w.sent, _ = ctx.Value(itsWay{}).(func())
+	ctx = httptrace.WithClientTrace(ctx, w.trace())
 	target := url.URL{Scheme: c.endpoint.Scheme, Host: c.endpoint.Host, Path: "/v1/" + path}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
 	if err != nil {
@@ -114,18 +119,72 @@ func (c *client) once(ctx context.Context, path string, body []byte, into any) (
 	asked := time.Now()
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return reused, err
+		return w.shared(), c.broken(ctx, w, err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit))
-	if err != nil {
-		return reused, err
+	switch {
+	case err != nil:
+		return w.shared(), c.broken(ctx, w, err)
+	case resp.StatusCode != http.StatusOK:
+		return w.shared(), newAPIError(resp, text, asked)
 	}
-	if resp.StatusCode != http.StatusOK {
-		return reused, newAPIError(resp, text, asked)
-	}
-	return reused, decode(text, into)
+	return w.shared(), decode(text, into)
 }
+
+// broken is a request that got no answer. Where that took too long, its connection may be dead, although nothing says so:
+// the next request gets another one.
+func (c *client) broken(ctx context.Context, w *watch, err error) error {
+	if errors.Is(ended(ctx), context.DeadlineExceeded) {
+		c.http.CloseIdleConnections()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return &phased{w.phase, err}
+}
+
+// watch looks how far a request gets. The transport may still dial when the request has ended.
+type watch struct {
+	sent   func() // told when the request is on its way; nil for nobody
+	mu     sync.Mutex
+	phase  string
+	reused bool
+}
+
+func (w *watch) set(phase string, reused bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.phase, w.reused = phase, reused
+}
+
+// shared tells whether the request went over a connection that had been used before.
+func (w *watch) shared() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reused
+}
+
+func (w *watch) trace() *httptrace.ClientTrace {
+	t := &httptrace.ClientTrace{
+		DNSStart:          func(httptrace.DNSStartInfo) { w.set("looking up the host", false) },
+		ConnectStart:      func(string, string) { w.set("connecting", false) },
+		TLSHandshakeStart: func() { w.set("TLS handshake", false) },
+		GotConn:           func(i httptrace.GotConnInfo) { w.set("asking", i.Reused) },
+	}
+	if w.sent != nil {
+		t.WroteRequest = func(httptrace.WroteRequestInfo) { w.sent() }
+	}
+	return t
+}
+
+// phased is an error with the phase in which it came.
+type phased struct {
+	phase string
+	err   error
+}
+
+func (p *phased) Error() string { return p.phase + ": " + p.err.Error() }
+func (p *phased) Unwrap() error { return p.err }
 
 // decode reads an answer. A list can break off with an error as its last element.
 func decode(text []byte, into any) error {
@@ -145,11 +204,15 @@ func decode(text []byte, into any) error {
 	return nil
 }
 
-// connected is a context that calls done once, when the request made with it has its connection. A second request sent
-// then finds an HTTP/2 connection to share, instead of making one of its own.
-func connected(ctx context.Context, done func()) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { done() }})
+// onItsWay is a context that calls done when the request made with it is on its way. A second request made then finds an
+// HTTP/2 connection to share, instead of making one of its own.
+func onItsWay(ctx context.Context, done func()) context.Context {
+	return context.WithValue(ctx, itsWay{}, done)
 }
+
+// itsWay is the key of onItsWay's function. It is no trace on the context itself, as the request for a token, which comes
+// first, would meet that.
+type itsWay struct{}
 
 // sleep waits for d and tells whether it has passed before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -114,7 +114,12 @@ func (c *client) fail(ctx context.Context, op string, err error) error {
 		err = errors.Join(err, end)
 	}
 	e := &backends.Error{Op: op, Backend: c.name}
-	e.Err = &wrapped{oneLine(c.explain(ctx, err, e)), err}
+	text := c.explain(ctx, err, e)
+	var p *phased
+	if errors.As(err, &p) {
+		text = p.phase + ": " + text
+	}
+	e.Err = &wrapped{oneLine(text), err}
 	return e
 }
 
@@ -158,7 +163,7 @@ func (c *client) explain(ctx context.Context, err error, e *backends.Error) stri
 		e.Remedy = "check endpoint and FIRESTORE_EMULATOR_HOST, and proxies on the way"
 	case ended(ctx) != nil:
 		e.Remedy = "check that this host reaches " + c.endpoint.Host + " through firewalls and proxies"
-		return "no answer in time"
+		return c.endpoint.Host + ": no answer in time"
 	default:
 		return c.explainNetwork(err, e)
 	}

@@ -38,7 +38,7 @@ type player struct {
 // now is a read's answer in which no document is found.
 const nothingFound = `[{"missing":"x","readTime":"2026-01-02T03:04:05.123456Z"}]`
 
-func newGoogle(t *testing.T) *player {
+func newPlayer(t *testing.T) *player {
 	t.Helper()
 	g := &player{}
 	g.answer = func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, nothingFound) }
@@ -164,7 +164,7 @@ func TestCredentials(t *testing.T) {
 		{name: "the metadata server", token: "from-endpoint", who: "(metadata server)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := newGoogle(t)
+			g := newPlayer(t)
 			more := ""
 			if c.kind != "" {
 				uri := c.uri
@@ -227,7 +227,7 @@ func checkJWT(t *testing.T, token string) {
 }
 
 func TestQuotaProjectAndDatabase(t *testing.T) {
-	g := newGoogle(t)
+	g := newPlayer(t)
 	b := g.open(t, "&quota_project=payer&database=second")
 	if _, err := b.Now(context.Background()); err != nil {
 		t.Fatal(err)
@@ -264,7 +264,7 @@ func TestRefusals(t *testing.T) {
 		"moved":       {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }, false, []string{"HTTP status 302"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGoogle(t)
+			g := newPlayer(t)
 			g.answer = c.answer
 			b := g.open(t, "")
 			_, err := b.Acquire(within(t, 5*time.Second), request("k"))
@@ -281,7 +281,7 @@ func TestRefusals(t *testing.T) {
 
 // TestClockSkew: what Google says about a token from a clock that is off does not name the clock.
 func TestClockSkew(t *testing.T) {
-	g := newGoogle(t)
+	g := newPlayer(t)
 	refuse := says(401, "UNAUTHENTICATED", "Request had invalid authentication credentials.", "")
 	g.answer = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", time.Now().Add(-2*time.Hour).UTC().Format(http.TimeFormat))
@@ -315,7 +315,7 @@ func TestTokenFaults(t *testing.T) {
 		"metadata babbling": {"", sayJSON(200, `hello`), false, []string{"no token"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGoogle(t)
+			g := newPlayer(t)
 			g.tokens = c.tokens
 			more := ""
 			if c.kind != "" {
@@ -340,7 +340,7 @@ func TestTokenFaults(t *testing.T) {
 
 // TestNoMetadataServer is a machine that is none of Google's.
 func TestNoMetadataServer(t *testing.T) {
-	newGoogle(t)
+	newPlayer(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func TestNoMetadataServer(t *testing.T) {
 }
 
 func TestBadCredentialsFiles(t *testing.T) {
-	newGoogle(t)
+	newPlayer(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{"nothing": "", "text": "hunter2horse", "type": `{"type":"hunter2horse"}`,
 		"key": `{"type":"service_account","client_email":"a@b","private_key":"hunter2horse"}`} {
@@ -375,7 +375,7 @@ func TestBadCredentialsFiles(t *testing.T) {
 
 // TestTokenIsRenewed: a token that is refused although it was good before is replaced once.
 func TestTokenIsRenewed(t *testing.T) {
-	g := newGoogle(t)
+	g := newPlayer(t)
 	b := g.open(t, "")
 	for range 2 {
 		if _, err := b.Now(context.Background()); err != nil {

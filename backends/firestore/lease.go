@@ -18,6 +18,7 @@ type lease struct {
 	pid               int
 	hold, waited      time.Duration
 	grant             backends.Grant
+	fresh             bool // it is the key's first lease
 
 	mu    sync.Mutex
 	known known
@@ -128,7 +129,9 @@ func (l *lease) release(ctx context.Context, end backends.End) error {
 		writes = append(writes, l.b.newRecord(l.record(end), time.Time{}))
 		c, err := l.b.commit(ctx, writes)
 		if err == nil {
-			l.b.tidyRuns(ctx, l.key, c.at(), c.number(1, 0))
+			if !l.fresh {
+				l.b.tidyRuns(ctx, l.key, c.at(), c.number(1, 0))
+			}
 			return nil
 		}
 		if !isConflict(err) {
@@ -146,7 +149,9 @@ func (l *lease) release(ctx context.Context, end backends.End) error {
 		}
 		writes := append(l.giveBack(s, own, end), l.ending(end, s.last)...)
 		return change{writes: writes, done: func(c *committed, _ time.Duration) {
-			l.b.tidyRuns(ctx, l.key, c.at(), max(0, s.key.cleaned.UnixMicro()))
+			if !l.fresh {
+				l.b.tidyRuns(ctx, l.key, c.at(), max(0, s.key.cleaned.UnixMicro()))
+			}
 		}}, nil
 	})
 }
@@ -154,12 +159,15 @@ func (l *lease) release(ctx context.Context, end backends.End) error {
 // ending is what a release changes beside lease and record. The write of the key comes first, and its first transform
 // tells when the records were cleaned up.
 func (l *lease) ending(end backends.End, last int64) []write {
-	var more fields
+	more := fields{}
 	ts := []transform{atLeast("cleaned_us", 0), atLeast("token", last)}
+	if l.fresh { // there is nothing to clean up
+		ts[0] = atLeast("cleaned_us", l.grant.AcquiredAt.UnixMicro())
+	}
 	var marks []write
 	switch {
 	case end.Outcome == backends.Succeeded:
-		more = fields{"starts": num(0)}
+		more["starts"] = num(0)
 		if l.runID != "" {
 			marks = append(marks, l.b.markDone(l.key, l.runID, l.grant.AcquiredAt))
 		}

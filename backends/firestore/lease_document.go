@@ -35,7 +35,8 @@ type slot struct {
 
 	number, pid int
 	attempt     int   // 0: what the key's document counts, see keyDocument
-	token       int64 // 0 as it is first written: see leaseDocument.settle
+	token       int64 // not written as long as implicit
+	implicit    bool  // the token follows from the document's creation, see leaseDocument.settle
 	acquired    time.Time
 	renewed     time.Time
 	ttl, hold   time.Duration
@@ -104,14 +105,14 @@ func parseLease(key string, d *document) (*leaseDocument, error) {
 // slot named by beat, and a slot without a token came with the document.
 //
 // A document's times are those of its commits. Those of one document always rise, also when it is deleted and created
-// again, so that they serve as tokens.
+// again, so that they serve as tokens; see snapshot.fill for the case that they do not.
 func (l *leaseDocument) settle() {
 	for n, s := range l.slots {
 		if s.acquired.IsZero() {
 			s.acquired = l.created
 		}
 		if s.token == 0 {
-			s.token = s.acquired.UnixMicro()
+			s.token, s.implicit = s.acquired.UnixMicro(), true
 		}
 		if n == l.beaten {
 			s.renewed = parseTime(l.updated)

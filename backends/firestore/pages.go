@@ -21,8 +21,8 @@ func (b *backend) page(ctx context.Context, key, collection string, q backends.Q
 	if q.Since.After(since) {
 		since = q.Since
 	}
-	// Ends are told in milliseconds by the server, and not before the start when they are read.
-	ask := query{From: []from{{collection}}, Where: where("ended", "GREATER_THAN_OR_EQUAL", when(since.Add(-time.Millisecond))),
+	// The server tells ends in milliseconds, and of the time when it began to look at the request.
+	ask := query{From: []from{{collection}}, Where: where("ended", "GREATER_THAN_OR_EQUAL", when(since.Add(-time.Second))),
 		Order: []order{{field{"ended"}, "DESCENDING"}, {field{"__name__"}, "DESCENDING"}}, Limit: b.keep.Runs}
 	if q.Limit > 0 {
 		ask.Limit = min(ask.Limit, q.Limit)

@@ -64,7 +64,7 @@ func newSnapshot(key string, now time.Time, lease, kept *document) (*snapshot, e
 	if err != nil {
 		return nil, err
 	}
-	s.count()
+	s.fill()
 	s.last = s.key.token
 	for _, l := range l.slots {
 		s.last = max(s.last, l.token)
@@ -72,12 +72,17 @@ func newSnapshot(key string, now time.Time, lease, kept *document) (*snapshot, e
 	return s, nil
 }
 
-// count fills in the attempt of a slot that was written before it was known: what the key's document counts. Whoever
-// changes that count writes it into such a slot in the same commit.
-func (s *snapshot) count() {
+// fill works out what only both documents tell of a slot that came with its document, and that nobody has written since:
+// its attempt, which is what the key's document counts; and its token, where the last one before it was not smaller, since
+// it was told from outside and lies in the future, or since the server's clock was set back. Whoever changes either in the
+// key's document writes it into such a slot in the same commit.
+func (s *snapshot) fill() {
 	for _, l := range s.lease.slots {
 		if l.attempt == 0 {
 			l.attempt = max(1, s.key.starts)
+		}
+		if l.implicit {
+			l.token = max(l.token, s.key.token+1)
 		}
 	}
 }

@@ -26,10 +26,6 @@ func (b *backend) tidyRuns(ctx context.Context, key string, now time.Time, clean
 	ctx, cancel := context.WithTimeout(ctx, min(b.timeout, time.Second))
 	defer cancel()
 	mark := b.touch(key, fields{"cleaned_us": num(now.UnixMicro())})
-	if cleaned == 0 && b.keep.Runs/batchPart > 1 { // there is nothing to remove yet
-		_, _ = b.commit(ctx, []write{mark})
-		return
-	}
 	due := now.Sub(microTime(cleaned)) > b.keep.Age/agePart
 	if !due && !b.drawn() {
 		return

@@ -180,6 +180,27 @@ func (k *keeper) checkShortened() {
 	}
 }
 
+// CNC-04: all of thirty that wait for one key run, one by one, none twice. A folder can be made by one at a time.
+func (k *keeper) checkOneByOne() {
+	const many = 30
+	var all []*run
+	for i := range many {
+		all = append(all, k.start("--key", "queue", "--wait", "10m", "--backend-timeout", "20s", "--", "sh", "-c",
+			fmt.Sprintf("mkdir one || echo OVERLAP >>queue.ran; sleep 0.01; echo %d >>queue.ran; rmdir one", i)))
+	}
+	for _, r := range all {
+		r.wants(0).silent()
+	}
+	ran := strings.Fields(k.read(k.file("queue.ran")))
+	seen := map[string]bool{}
+	for _, word := range ran {
+		seen[word] = true
+	}
+	if len(ran) != many || len(seen) != many || seen["OVERLAP"] {
+		k.t.Errorf("ran %v", ran)
+	}
+}
+
 func TestServersZooKeeper(t *testing.T) {
 	t.Parallel()
 	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
@@ -217,6 +238,7 @@ func TestServersEnsemble(t *testing.T) {
 		c.release().wants(0).silent()
 		e.Await(3)
 	})
+	k.sub("one by one", (*keeper).checkOneByOne)
 	// No two of three are left to decide anything. The one that is left answers reads and pings for a second.
 	k.sub("no quorum", func(k *keeper) {
 		leader, others := e.Leader(), e.Followers()

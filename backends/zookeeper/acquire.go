@@ -45,6 +45,8 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	}
 	b.keepLease(r.Owner, s)
 	b.usedPlace(r.Owner)
+	// The session may have been replaced meanwhile, by a server that grants less.
+	g.got.TTL = min(g.got.TTL, inMicros(g.ttl()))
 	l := b.newLease(s, g.seen, g.got, false)
 	l.granted.Store(g.seen.after(g.got))
 	return l, nil

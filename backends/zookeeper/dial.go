@@ -35,6 +35,9 @@ type provider struct {
 	next int
 }
 
+// newProvider begins with any of them, so that not all hosts crowd on the one that is named first.
+func newProvider(s *session) *provider { return &provider{s: s, next: rand.N(len(s.c.hosts))} }
+
 func (p *provider) Init([]string) error { return nil }
 func (p *provider) Len() int            { return len(p.s.c.hosts) }
 func (p *provider) Connected()          {}

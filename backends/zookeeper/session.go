@@ -43,7 +43,7 @@ func (silence) Printf(string, ...any) {}
 func newSession(c *config, asked time.Duration) (*session, error) {
 	s := &session{c: c, asked: asked, started: make(chan struct{}), endSent: make(chan struct{}), changed: make(chan struct{})}
 	s.life, s.end = context.WithCancel(context.Background())
-	conn, _, err := zk.Connect(c.hosts, asked, zk.WithDialer(s.dial), zk.WithHostProvider(&provider{s: s}),
+	conn, _, err := zk.Connect(c.hosts, asked, zk.WithDialer(s.dial), zk.WithHostProvider(newProvider(s)),
 		zk.WithLogger(silence{}), zk.WithLogInfo(false), zk.WithEventCallback(s.event))
 	if err != nil {
 		s.end()
@@ -72,6 +72,9 @@ func (s *session) event(e zk.Event) {
 
 // greeted notes the length of the session that a server has granted.
 func (s *session) greeted(d time.Duration) {
+	if d <= 0 {
+		return // the session has expired, and the client asks for another
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.granted = d

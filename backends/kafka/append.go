@@ -49,6 +49,9 @@ func (l *log) prepare(ctx context.Context, e *ledger.Entry, check func(*ledger.S
 	l.b.c.sign(e)
 	id = e.ID()
 	err = l.with(ctx, func(book *ledger.Book) error {
+		if err := l.freshen(book); err != nil {
+			return err
+		}
 		page, err := book.Page(e.Key)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockrun/lockrun/backends/kafka/ledger"
 	"github.com/lockrun/lockrun/backends/kafka/wire"
+	"github.com/lockrun/lockrun/internal/boottime"
 )
 
 // log is one partition and what this process has read of it.
@@ -20,6 +21,7 @@ type log struct {
 	turn chan struct{}
 
 	book    *ledger.Book              // nil: nothing has been read yet, or what was read is of no more use
+	readAt  time.Duration             // when the broker was last asked for what is new, by package boottime
 	ctx     context.Context           // of whoever has the turn
 	pending map[string]*ledger.Result // by the ids of this process's appends that have not come by; nil until they do
 	ended   map[int64]string          // tokens that this process has seen released, and by which owner
@@ -82,10 +84,12 @@ func (l *log) ready() error {
 	if l.book != nil {
 		return nil
 	}
+	asked := boottime.Now()
 	end, err := l.b.client.End(l.ctx, l.id)
 	if err != nil {
 		return err
 	}
+	l.readAt = asked
 	l.book, err = l.bookAt(end, l.saw)
 	return err
 }
@@ -222,6 +226,7 @@ func (l *log) advance(book *ledger.Book, found wire.Fetched) error {
 
 // catchUp reads what is new now. It returns when all has been read that the broker had when it was asked.
 func (l *log) catchUp(book *ledger.Book) error {
+	l.readAt = boottime.Now()
 	for {
 		found, err := l.b.client.Fetch(l.ctx, l.id, book.Next(), 0, chunk)
 		if err != nil {
@@ -233,9 +238,22 @@ func (l *log) catchUp(book *ledger.Book) error {
 	}
 }
 
+// justNow is how long ago the broker was asked, at most, where it is not asked again before an append.
+const justNow = 3 * time.Millisecond
+
+// freshen reads what is new, unless that has just been done. What an append carries should be what the log says now: old
+// knowledge makes others read more, and after a cut it brings back what is gone.
+func (l *log) freshen(book *ledger.Book) error {
+	if boottime.Now()-l.readAt < justNow {
+		return nil
+	}
+	return l.catchUp(book)
+}
+
 // readTo reads until the record at that offset has come by.
 func (l *log) readTo(book *ledger.Book, offset int64) error {
 	for book.Next() <= offset {
+		l.readAt = boottime.Now()
 		found, err := l.b.client.Fetch(l.ctx, l.id, book.Next(), seeWithin, chunk)
 		if err == nil {
 			err = l.advance(book, found)

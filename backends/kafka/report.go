@@ -171,7 +171,7 @@ func (l *log) tellFrom(ctx context.Context, q backends.Query) (*telling, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &telling{l: l, key: q.Key, at: start, journal: ledger.NewJournal(l.b.c.name, start)}, nil
+	return &telling{l: l, key: q.Key, at: start, journal: ledger.NewJournal(l.b.c.name)}, nil
 }
 
 // historyChunk is how much is read at once of a log that is read from its beginning.

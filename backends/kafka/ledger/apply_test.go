@@ -236,7 +236,7 @@ func TestJournal(t *testing.T) {
 	put(9000, lock(carol))
 	put(9500, &Entry{Kind: Break, Key: "k", By: "me", Writer: "w"})
 	put(9600, lock(alice))
-	j := NewJournal("kafka://b/t", 0)
+	j := NewJournal("kafka://b/t")
 	for _, l := range w.lines(0, int64(len(w.log))) {
 		j.Add(l)
 	}

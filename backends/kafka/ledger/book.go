@@ -59,9 +59,6 @@ type Book struct {
 // recentLines is how many of the last lines are kept, at least, so that they need not be read again.
 const recentLines = 256
 
-// believable tells whether a state after the record at that offset counts; see the package comment.
-func believable(asOf, start int64) bool { return start == 0 || asOf >= start }
-
 // NewBook begins a book at the end of a log that begins at start. tail is all lines from first to the end. Where they do
 // not reach back far enough the book is nil, and the second result is the offset from which more are needed.
 //
@@ -70,14 +67,14 @@ func believable(asOf, start int64) bool { return start == 0 || asOf >= start }
 func NewBook(start, first int64, tail []Line, read Source, watch func(Line, Result)) (*Book, int64, error) {
 	var base *Carry
 	for _, l := range tail {
-		if c := l.Carry; c != nil && believable(c.AsOf, start) && (base == nil || c.AsOf > base.AsOf) {
+		if c := l.Carry; c != nil && (base == nil || c.AsOf > base.AsOf) {
 			base = c
 		}
 	}
 	b := &Book{start: start, next: first, pages: map[string]*Page{}, recent: map[int64]Line{}, read: read, watch: watch}
 	switch {
-	case base != nil && base.AsOf+1 >= first:
-		b.next = base.AsOf + 1
+	case base != nil && max(base.AsOf+1, start) >= first:
+		b.next = max(base.AsOf+1, start)
 		if len(base.Index) > 0 {
 			b.root = base.Index[0].clone()
 		}
@@ -108,11 +105,12 @@ func (b *Book) Start() int64 { return b.start }
 // cut, or its end lost), this book is of no more use, and a new one has to be begun.
 func (b *Book) Torn() bool { return b.torn }
 
-// Cut says that the log now begins at start.
+// Cut says that the log now begins at start. Where it begins behind all that the book has read, the book is of no use: it
+// would bring back what somebody has cut off.
 func (b *Book) Cut(start int64) {
 	if start > b.start {
 		b.start = start
-		b.torn = b.torn || !believable(b.next-1, start)
+		b.torn = b.torn || start >= b.next
 	}
 }
 
@@ -275,12 +273,10 @@ func (p *Page) load(b *Book, offset int64) error {
 	}
 	last := found[len(found)-1].Carry
 	p.snaps = nil
-	if believable(last.AsOf, b.start) {
-		if last.State != nil {
-			p.state = *last.State.Clone()
-		}
-		p.remember(last.AsOf)
+	if last.State != nil {
+		p.state = *last.State.Clone()
 	}
+	p.remember(last.AsOf)
 	if found, err = b.lines(max(last.AsOf+1, b.start), offset); err != nil {
 		return err
 	}
@@ -295,7 +291,7 @@ func (p *Page) load(b *Book, offset int64) error {
 // feed replays one record, unless it contradicts what is known: its writer had read up to an offset, and what it knew of
 // the key there is not what we know.
 func (p *Page) feed(l Line, b *Book) (torn bool) {
-	if believable(l.Carry.AsOf, b.start) && !p.agrees(l.Carry) {
+	if !p.agrees(l.Carry) {
 		return true
 	}
 	p.apply(l, b)

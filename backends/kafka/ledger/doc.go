@@ -18,7 +18,8 @@
 //
 // # When the log has been cut
 //
-// A state is believed only where the log still holds the record that it is the state after. What a log that has been cut
-// (by retention, or by hand) no longer tells, a record must not bring back: a lease whose records are gone is lost, and its
-// holder learns it at the next beat.
+// Retention, or somebody by hand, may take the beginning of the log away. What the last record of a key carries is still
+// believed, since it may be all that is left of a lease that somebody relies on. But a process that has read nothing of what
+// the log still has knows too much ([Book.Cut]): it must not write what it knows, or it would bring back a lease whose
+// records are gone. Such a lease is lost, and its holder learns it at the next beat.
 package ledger

@@ -11,7 +11,6 @@ import (
 // Journal makes run records of the records of a partition, which it has to be given from the beginning of the log on.
 type Journal struct {
 	store    string // its name, for the records
-	start    int64
 	accounts map[string]*account
 }
 
@@ -22,9 +21,9 @@ type account struct {
 	tokens        map[int64]bool    // of runs
 }
 
-// NewJournal begins a journal of a log that begins at start.
-func NewJournal(store string, start int64) *Journal {
-	return &Journal{store: store, start: start, accounts: map[string]*account{}}
+// NewJournal begins a journal that calls the store so.
+func NewJournal(store string) *Journal {
+	return &Journal{store: store, accounts: map[string]*account{}}
 }
 
 // Add replays a line and returns the run records that it wrote or completed. The lines of a key have to come in order.
@@ -36,7 +35,7 @@ func (j *Journal) Add(l Line) []backends.Record {
 	a := j.accounts[e.Key]
 	if a == nil {
 		a = &account{tokens: map[int64]bool{}}
-		if c, err := DecodeCarry(l.Record); err == nil && c.State != nil && believable(c.AsOf, j.start) {
+		if c, err := DecodeCarry(l.Record); err == nil && c.State != nil {
 			a.state = *c.State.Clone()
 		}
 		j.accounts[e.Key] = a

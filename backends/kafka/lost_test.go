@@ -1,0 +1,198 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/backends/kafka/ledger"
+	"github.com/lockrun/lockrun/backends/kafka/wire"
+	"github.com/lockrun/lockrun/internal/testserver"
+)
+
+// proxied is a store behind a proxy.
+func proxied(t *testing.T) (*store, *testserver.Proxy) {
+	t.Helper()
+	k := testserver.StartKafka(t, testserver.KafkaConfig{Proxied: true})
+	s := &store{TB: t, cluster: k.Cluster(), topic: "locks"}
+	s.behind = s.open(backends.Options{Timeout: time.Minute})
+	if err := s.behind.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s, k.Proxy
+}
+
+// CON-02: the broker has appended the record, and its reply does not arrive. The own lease is recognised at once, in the
+// log: nobody has to ask again, and it is never taken for somebody else's.
+func TestALostReplyIsFoundInTheLog(t *testing.T) {
+	s, p := proxied(t)
+	b := s.open(backends.Options{Timeout: time.Minute})
+	take := func(key string) backends.Lease {
+		t.Helper()
+		l, err := b.Acquire(t.Context(), request(key, 1))
+		if err != nil {
+			t.Fatalf("Acquire: %v", err)
+		}
+		return l
+	}
+	take("warm")
+	lost := p.LoseReply(`"type":"LOCK"`, testserver.CloseIt)
+	l := take("k")
+	if !lost() {
+		t.Error("no reply was lost")
+	}
+	if st := s.state("k"); len(st.Leases) != 1 || st.Leases[0].Token != l.Grant().Token {
+		t.Errorf("granted %+v, and the log says %s", l.Grant(), st.Text())
+	}
+	lost = p.LoseReply(`"type":"HEARTBEAT"`, testserver.CloseIt)
+	if err := l.Renew(t.Context(), longLease); err != nil || !lost() {
+		t.Errorf("Renew: %v; the reply was lost: %v", err, lost())
+	}
+	lost = p.LoseReply(`"type":"RELEASE"`, testserver.CloseIt)
+	if err := l.Release(t.Context(), backends.End{Outcome: backends.Succeeded}); err != nil || !lost() {
+		t.Errorf("Release: %v; the reply was lost: %v", err, lost())
+	}
+	if st := s.state("k"); len(st.Leases) != 0 {
+		t.Errorf("after the release the log says %s", st.Text())
+	}
+}
+
+// A LOCK that was sent, and given up, may be appended long after. What was called off does not come back.
+func TestALockThatArrivesLateIsVoid(t *testing.T) {
+	s := newStore(t, 1)
+	b := s.open(backends.Options{})
+	r := request("k", 1)
+	l := b.log("k")
+	late := lockEntry(r)
+	_, key, value, carry, err := l.prepare(t.Context(), late, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.lateMayCome(r.Owner) // as after an append without a reply
+	if err := b.Abandon(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.client.Produce(t.Context(), 0, key, value, wire.Header{Name: ledger.HeaderName, Value: carry}); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.state("k"); len(st.Leases) != 0 {
+		t.Errorf("the log says %s", st.Text())
+	}
+	if _, err := b.Acquire(t.Context(), r); err != nil {
+		t.Errorf("Acquire of the same owner, asked anew: %v", err)
+	}
+}
+
+// CON-07: a connection that was idle for long has been dropped on the way. Nobody notices.
+func TestDroppedConnectionsAreNotNoticed(t *testing.T) {
+	s, p := proxied(t)
+	b := s.open(backends.Options{Timeout: time.Minute})
+	l, err := b.Acquire(t.Context(), request("k", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		p.Reset()
+		if err := l.Renew(t.Context(), longLease); err != nil {
+			t.Errorf("Renew: %v", err)
+		}
+	}
+	p.Reset()
+	if err := l.Release(t.Context(), backends.End{Outcome: backends.Failed}); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// The topic is cut below what still counts, while a lease is held and beats go on: the holder keeps it, and nobody else
+// gets in.
+func TestRetentionInTheMiddleOfALease(t *testing.T) {
+	s := newStore(t, 1)
+	a, b := s.open(backends.Options{}), s.open(backends.Options{})
+	l, err := a.Acquire(t.Context(), request("k", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 5 {
+		if err := l.Renew(t.Context(), longLease); err != nil {
+			t.Fatalf("beat %d: %v", n, err)
+		}
+		if n%2 == 0 {
+			continue
+		}
+		end, err := a.client.End(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.cluster.Cut(s.topic, 0, end-1)
+		var held *backends.HeldError
+		for _, host := range []*backend{b, s.open(backends.Options{})} {
+			if _, err := host.Acquire(t.Context(), request("k", 2)); !errors.As(err, &held) || held.Token != l.Grant().Token {
+				t.Errorf("after cut %d: %v", n, err)
+			}
+		}
+	}
+	if err := l.Release(t.Context(), backends.End{Outcome: backends.Succeeded}); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// Many partitions hold all keys, and each key in one of them only.
+func TestPartitions(t *testing.T) {
+	s := &store{TB: t, cluster: cluster(t, 1), topic: "partitions"}
+	open := func() *backend {
+		b := s.openQuery(backends.Options{}, "?partitions=4")
+		t.Cleanup(func() { b.Close() })
+		return b
+	}
+	a, b := open(), open()
+	if err := a.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	keys := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	used := map[int]bool{}
+	for i, key := range keys {
+		used[a.log(key).id] = true
+		if _, err := a.Acquire(t.Context(), request(key, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(used) < 3 {
+		t.Errorf("partitions used: %v", used)
+	}
+	s.cluster.AddPartitions(s.topic, 7)
+	c := open()
+	for i, key := range keys {
+		var held *backends.HeldError
+		for _, host := range []*backend{b, c} {
+			if _, err := host.Acquire(t.Context(), request(key, 100+i)); !errors.As(err, &held) {
+				t.Errorf("%q: %v", key, err)
+			}
+		}
+	}
+	all, err := b.Status(t.Context())
+	var got []string
+	for _, st := range all {
+		got = append(got, st.Key)
+	}
+	if err != nil || !slices.Equal(got, keys) {
+		t.Errorf("status tells of %q, %v", got, err)
+	}
+	if h, err := b.History(t.Context(), backends.Query{}); err != nil || len(h) != 0 {
+		t.Errorf("history %+v, %v", h, err)
+	}
+}
+
+// A record of a format to come may mean anything.
+func TestANewerFormatStopsThisOne(t *testing.T) {
+	s := newStore(t, 1)
+	if _, err := s.behind.client.Produce(t.Context(), 0, []byte("x"), []byte(`{"lockrun":2,"type":"LEASE"}`)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.open(backends.Options{}).Acquire(context.Background(), request("k", 1))
+	if !errors.Is(err, ledger.ErrNewer) || !backends.IsPermanent(err) {
+		t.Errorf("Acquire: %v", err)
+	}
+}

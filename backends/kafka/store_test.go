@@ -167,6 +167,7 @@ func (s *store) suite() *backendtest.Store {
 func TestConformance(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d brokers", n), func(t *testing.T) {
+			t.Parallel()
 			backendtest.Run(t, func(t *testing.T) *backendtest.Store { return newStore(t, n).suite() })
 		})
 	}

@@ -59,6 +59,7 @@ type arena struct {
 // a word, and a leader that is moved, killed or frozen every few seconds: no two ever rely on a lease at once, tokens rise,
 // and no update under a lease is lost.
 func TestTorture(t *testing.T) {
+	t.Parallel()
 	length := tortureTime(t)
 	config := testserver.KafkaConfig{}
 	if os.Getenv("LOCKRUN_KAFKA_TORTURE") != "" {

@@ -157,9 +157,16 @@ func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Rec
 			return nil, err
 		}
 	}
-	text := b.t.historyText(q, b.keep)
-	var all []backends.Record
-	err := b.do(ctx, "history", repeatable, func(ctx context.Context, c *conn) error {
+	all, err := b.records(ctx, b.t.historyText(q, b.keep, "", ""))
+	slices.SortStableFunc(all, func(x, y backends.Record) int {
+		return cmp.Or(y.EndedAt.Compare(x.EndedAt), cmp.Compare(y.Token, x.Token))
+	})
+	return q.Select(all), err
+}
+
+// records are what a text asks for that historyText made.
+func (b *backend) records(ctx context.Context, text string) (all []backends.Record, err error) {
+	err = b.do(ctx, "history", repeatable, func(ctx context.Context, c *conn) error {
 		all = nil
 		sets, err := c.query(ctx, text)
 		if err != nil {
@@ -176,17 +183,20 @@ func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Rec
 		}
 		return nil
 	})
-	slices.SortStableFunc(all, func(x, y backends.Record) int {
-		return cmp.Or(y.EndedAt.Compare(x.EndedAt), cmp.Compare(y.Token, x.Token))
-	})
-	return q.Select(all), err
+	return all, err
 }
 
-func (t tables) historyText(q backends.Query, keep backends.Keep) string {
+// historyText asks for what q selects, but for its limit of leases that ran out; first and last bound the keys where they are
+// not empty.
+func (t tables) historyText(q backends.Query, keep backends.Keep, first, last string) string {
 	f := t.fields(q.Key)
 	f["age"], f["of_h"], f["of_l"], f["limit"] = before(keep.Age), "", "", ""
 	if q.Key != "" {
 		f["of_h"], f["of_l"] = f.fill(" AND h.job_name = {key}"), f.fill(" AND l.job_name = {key}")
+	}
+	if q.Key == "" && first != "" {
+		f["of_h"] = " AND h.job_name BETWEEN " + text(first) + " AND " + text(last)
+		f["of_l"] = " AND l.job_name BETWEEN " + text(first) + " AND " + text(last)
 	}
 	if !q.Since.IsZero() {
 		f["of_h"] += " AND h.end_time >= " + instant(q.Since)

@@ -118,18 +118,25 @@ func waiting(list []goredis.Z, now time.Time) *int {
 }
 
 // records are the run records of keys, in no order, with leases that ran out and were not taken since.
-func (n *node) records(ctx context.Context, keys []string) ([]stored, error) {
+func (n *node) records(ctx context.Context, keys []string) (all []stored, err error) {
+	err = n.texts(ctx, keys, func(d dump, texts []string) {
+		all = append(all, n.told(d, texts)...)
+	})
+	return all, err
+}
+
+// texts calls f, once at a time, for each key with its records as they are stored, runs and refusals.
+func (n *node) texts(ctx context.Context, keys []string, f func(d dump, texts []string)) error {
 	dumps, err := n.dumps(ctx, "history", keys)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var all []stored
 	var mu sync.Mutex
 	where := make([]int, len(keys))
 	for i := range where {
 		where[i] = i
 	}
-	err = n.spread(ctx, "history", where, func(i int) int { return bucketOf(keys[i]) }, func(ctx context.Context, c *goredis.Client, part []int) error {
+	return n.spread(ctx, "history", where, func(i int) int { return bucketOf(keys[i]) }, func(ctx context.Context, c *goredis.Client, part []int) error {
 		pipe := c.Pipeline()
 		runs, skips := make([]*goredis.StringSliceCmd, len(part)), make([]*goredis.StringSliceCmd, len(part))
 		for i, at := range part {
@@ -143,17 +150,16 @@ func (n *node) records(ctx context.Context, keys []string) ([]stored, error) {
 			if err := firstOf(runs[i].Err(), skips[i].Err()); err != nil {
 				return err
 			}
-			all = append(all, n.told(dumps[at], runs[i].Val(), skips[i].Val())...)
+			f(dumps[at], append(runs[i].Val(), skips[i].Val()...))
 		}
 		return nil
 	})
-	return all, err
 }
 
 // told reads the records of one key and adds what no record tells yet.
-func (n *node) told(d dump, runs, skips []string) (all []stored) {
+func (n *node) told(d dump, texts []string) (all []stored) {
 	known := map[int64]bool{}
-	for _, text := range append(runs, skips...) {
+	for _, text := range texts {
 		if r, ok := parseRecord(d.key, n.name, text); ok {
 			known[r.Token] = true
 			all = append(all, r)

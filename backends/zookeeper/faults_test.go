@@ -201,6 +201,25 @@ func TestALostAnswerIsRecognised(t *testing.T) {
 	}
 }
 
+// The answer to the login is lost while the connection stays: it is sent again on another one, within the same Acquire.
+func TestALostLogin(t *testing.T) {
+	z := oneServer(t)
+	p := testserver.StartProxy(t, z.Addr())
+	s := newStore(t, strings.Replace(z.URL(chroot()), "://", "://me:secret@", 1))
+	for _, after := range []testserver.After{testserver.KeepOpen, testserver.CloseIt} {
+		b := opened(t, strings.Replace(s.url, z.Addr(), p.Addr(), 1), backends.Options{})
+		lost := p.LoseReply("digest", after)
+		release(t, acquire(t, b, request("k")))
+		if !lost() {
+			t.Errorf("the answer was not lost")
+		}
+		n := p.Accepted()
+		p.Reset() // and it is sent on each connection
+		eventually(t, "the connection is made again", func() bool { return p.Accepted() > n })
+		release(t, acquire(t, b, request("k")))
+	}
+}
+
 // CON-02: a request that is given up after its answer was lost is taken back.
 func TestALostAnswerThatIsGivenUp(t *testing.T) {
 	z := oneServer(t)

@@ -87,6 +87,8 @@ func (s *session) connected() {
 	l, login := s.link, s.c.user != "" && !s.authed
 	s.mu.Unlock()
 	if login {
+		late := time.AfterFunc(s.dialBound(), func() { l.Close() })
+		defer late.Stop()
 		if err := s.conn.AddAuth("digest", []byte(s.c.user+":"+s.c.password)); err != nil {
 			s.failed("logging in at "+l.address, err)
 			l.Close() // the next connection tries again

@@ -33,9 +33,13 @@ func (c *clock) exact() (ms int64, ok bool) {
 }
 
 // now is the best guess at the broker's time.
-func (c *clock) now() int64 {
+func (c *clock) now() int64 { return max(c.guess(), c.seen) }
+
+// guess is now without regard to what records have shown. Where the broker's clock has been set back it is what the next
+// record will show; who waits goes by it, and does not ask in vain again and again.
+func (c *clock) guess() int64 {
 	if c.at == 0 {
-		return max(time.Now().UnixMilli(), c.seen)
+		return time.Now().UnixMilli()
 	}
-	return max(c.at+(boottime.Now()-c.received).Milliseconds(), c.seen)
+	return c.at + (boottime.Now() - c.received).Milliseconds()
 }

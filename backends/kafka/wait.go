@@ -26,7 +26,7 @@ func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 				return err
 			}
 			next = book.Next()
-			left = inTheWay(page.State(), e, l.clock.now())
+			left = inTheWay(page.State(), e, l.clock.guess())
 			return nil
 		}
 		err := error(nil)

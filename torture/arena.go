@@ -48,6 +48,7 @@ var stores = []struct {
 	{"redis", redisArena},
 	{"redis-quorum", quorumArena},
 	{"redis-sentinel", sentinelArena},
+	{"redis-cluster", clusterArena},
 	{"mariadb", mariadbArena},
 	{"kafka", kafkaArena},
 	{"zookeeper", zookeeperArena},

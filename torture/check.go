@@ -153,7 +153,7 @@ func (k *checker) excuse(older, newer *run, until time.Duration) string {
 			return w.Fault
 		}
 	}
-	if late := k.lateAround(newer.Job.Start); late > margin(older.Plan.TTL) && until-newer.Job.Start <= late {
+	if late := k.lateAround(newer.Job.Start); late > margin(older.Plan.TTL) && until-newer.Job.Start <= 2*late {
 		return machineLate
 	}
 	return ""
@@ -203,6 +203,11 @@ func (k *checker) forgotTokens(before, after *run) bool {
 	})
 }
 
+// reset tells whether the counters began anew before a run, so that a receiver knows greater tokens of an earlier life.
+func (k *checker) reset(r *run) bool {
+	return slices.ContainsFunc(k.windows, func(w window) bool { return w.Tokens && w.From <= r.Job.Start })
+}
+
 // unique finds tokens that were handed out twice, in different slots too.
 func (k *checker) unique() {
 	type grant struct {
@@ -229,7 +234,7 @@ func (k *checker) updates(rs []*run) {
 		if r.Job.Wrote > 0 {
 			writes = append(writes, r)
 		}
-		if r.Job.Fence == "refused" && !k.excused(r) {
+		if r.Job.Fence == "refused" && !k.excused(r) && !k.reset(r) {
 			k.wrong(ruleFence, fmt.Sprintf("token %d on %s", r.Job.Token, r.Plan.Key), r)
 		}
 	}

@@ -28,6 +28,7 @@ func TestChecker(t *testing.T) {
 	for name, c := range map[string]struct {
 		runs    []*run
 		windows []window
+		late    time.Duration
 		want    []string
 	}{
 		"one after the other": {runs: []*run{a(), b()}},
@@ -38,6 +39,8 @@ func TestChecker(t *testing.T) {
 		"two at once, after the record was removed": {runs: []*run{a(), early()}, windows: []window{{Fault: "x", From: 40 * ms, To: 41 * ms, Forgets: true, Key: "k"}}},
 		"two at once, after the record of another key was removed": {runs: []*run{a(), early()}, want: []string{ruleOverlap, ruleUpdate},
 			windows: []window{{Fault: "x", From: 40 * ms, To: 41 * ms, Forgets: true, Key: "other"}}},
+		"two at once for longer than the machine was late": {runs: []*run{a(), early()}, late: 24 * ms, want: []string{ruleOverlap, ruleUpdate}},
+		"two at once while the machine was late":           {runs: []*run{a(), early()}, late: 60 * ms},
 		"two at once, as the kernel saw": {want: []string{ruleOverlap}, runs: []*run{a(), with(b(), func(r *run) {
 			r.Job.Witnessed = []meeting{{"k.0.claim", 1, 250 * ms}}
 		})}},
@@ -67,6 +70,7 @@ func TestChecker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &checker{runs: c.runs, windows: c.windows, now: time.Minute, late: &lateness{}}
+			k.late.note(60*ms, c.late)
 			k.check()
 			var got []string
 			for _, v := range k.out {

@@ -30,6 +30,8 @@ type config struct {
 	keep     bool          // leave the folder
 	small    bool          // one server where there would be three
 	progress func(format string, args ...any)
+
+	interrupted <-chan os.Signal // ends the game early, with a report; nil: never
 }
 
 // game is one backend under torture.
@@ -158,12 +160,17 @@ func (g *game) watch() {
 	begun := bootNow()
 	told, judged := begun, begun
 	for last := begun; ; {
-		time.Sleep(latenessEvery)
+		ended := false
+		select {
+		case <-time.After(latenessEvery):
+		case <-g.interrupted:
+			ended = true
+		}
 		now := bootNow()
 		g.mu.Lock()
 		g.late.note(now, now-last-latenessEvery)
 		last = now
-		done := g.grants >= g.config.grants || g.atMost > 0 && now-begun > g.atMost || g.failure != nil || g.quick && g.hit()
+		done := ended || g.grants >= g.config.grants || g.atMost > 0 && now-begun > g.atMost || g.failure != nil || g.quick && g.hit()
 		g.ended = g.ended || done
 		grants, runs := g.grants, len(g.runs)
 		g.mu.Unlock()

@@ -18,9 +18,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -110,6 +112,9 @@ func (o *options) run() (int, error) {
 func (o *options) all() (code int, err error) {
 	fmt.Printf("seed %d\n", o.seed)
 	var reports []*report
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	o.interrupted = interrupted
 	for _, s := range stores {
 		if o.on != "" && !slices.Contains(strings.Split(o.on, ","), s.name) {
 			continue

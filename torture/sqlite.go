@@ -22,7 +22,11 @@ func sqliteArena(t testserver.TB, g *game) *arena {
 	ballast := filepath.Join(folder, "ballast")
 	a.heal = func() { _ = os.Remove(ballast) }
 	a.remove = func(b *blow) { b.removeRow(db) }
-	a.faults = []fault{a.byHand(), {name: "store locked by another", do: func(b *blow) { b.g.lockStore(db, b.wait) }}}
+	a.faults = []fault{a.byHand(), {name: "store deleted by hand", forgets: true, do: func(*blow) {
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			_ = os.Remove(db + suffix)
+		}
+	}}, {name: "store locked by another", do: func(b *blow) { b.g.lockStore(db, b.wait) }}}
 	if mounted {
 		t.Cleanup(func() { _ = unix.Unmount(folder, unix.MNT_DETACH) })
 		a.faults = append(a.faults, fault{name: "disk full", do: func(b *blow) { fill(ballast); b.wait(); a.heal() }})

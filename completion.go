@@ -55,6 +55,8 @@ func (o *option) valueWords() string {
 		return o.choices
 	case o.name == "exit-code":
 		return strings.Join(sortedExitNames(), "= ") + "="
+	case o.kind == kindHooks:
+		return strings.Join(events, "= ") + "="
 	case o.name == "wait":
 		return "forever"
 	}

@@ -13,7 +13,7 @@
 // from a fault (69). Nothing is printed that cron would send by mail, unless something went wrong.
 //
 //	lockrun --key KEY [options] -- COMMAND [ARG...]
-//	lockrun status | history | unlock | acquire | renew | release | init | doctor | pause | resume
+//	lockrun status | history | unlock | acquire | renew | release | init | doctor | pause | resume | metrics
 //	lockrun help [VERB]
 //
 // Leases live in an embedded store (SQLite) unless --backend names another. Each option is also a variable

@@ -59,7 +59,7 @@ func (c *changing) once(ctx context.Context, v *view) (over bool, err error) {
 	}
 	v.gone = c.gone
 	e, err := c.f(v)
-	if (err == nil && e == nil || settled(err)) && !c.confirmed {
+	if (err == nil && e == nil || settled(err)) && !c.confirmed && !v.current {
 		err := c.b.confirm(ctx, c.s)
 		c.confirmed = true
 		return err != nil, err
@@ -76,7 +76,10 @@ func (c *changing) once(ctx context.Context, v *view) (over bool, err error) {
 		c.unsure, c.bound = e, c.s.nextBound(c.bound)
 	case !errors.Is(err, errConflict):
 		return true, err
-	case c.tries > 3 && !sleep(ctx, rand.N(time.Millisecond<<min(c.tries, 6))):
+	}
+	// A transaction that failed has passed through the quorum, too, so what is read after it is not old.
+	c.confirmed = c.confirmed || errors.Is(err, errConflict)
+	if c.tries > 3 && !sleep(ctx, rand.N(time.Millisecond<<min(c.tries, 6))) {
 		return true, ctx.Err()
 	}
 	return false, nil
@@ -103,9 +106,16 @@ func (b *backend) confirm(ctx context.Context, s *session) error {
 	return err
 }
 
-// sync is confirm for those who may only read: the server catches up with its leader, whoever follows that.
-func (s *session) sync(ctx context.Context) error {
-	_, err := ask(ctx, s, func(c *zk.Conn) (string, error) { return c.Sync(s.c.keysPath()) })
+// barrier is confirm for those who may only read: a transaction that changes nothing. The protocol's sync would be
+// cheaper, but is no barrier where the server asked is the leader: that answers it like a read, at once, and may not have
+// applied yet what a follower has already answered.
+func (s *session) barrier(ctx context.Context) error {
+	_, err := ask(ctx, s, func(c *zk.Conn) ([]zk.MultiResponse, error) {
+		return c.Multi(&zk.CheckVersionRequest{Path: s.c.keysPath(), Version: -1})
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		return errNotInitialised
+	}
 	return err
 }
 
@@ -217,7 +227,7 @@ func (b *backend) updateKnown(ctx context.Context, s *session, key string, q que
 		}
 		gone := v.gone
 		*v = *w
-		v.gone = gone
+		v.gone, v.current = gone, true // making the key known was a write
 		if !v.found {
 			return nil, errNotInitialised // taken away as soon as it was made
 		}

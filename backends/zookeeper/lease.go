@@ -220,7 +220,7 @@ func (b *backend) Attach(ctx context.Context, key string, token int64) (backends
 	if err != nil {
 		return nil, b.fail(ctx, "attach", err)
 	}
-	if err = s.sync(ctx); err == nil {
+	if err = s.barrier(ctx); err == nil {
 		var v *view
 		if v, err = b.load(ctx, s, key, query{}); err == nil {
 			return b.attach(ctx, s, v, token)

@@ -26,7 +26,7 @@ func bySequence(a, b string) int { return cmp.Compare(sequence(a), sequence(b)) 
 func (b *backend) reader(ctx context.Context) (*session, error) {
 	s, err := b.session(ctx)
 	if err == nil {
-		err = s.sync(ctx)
+		err = s.barrier(ctx)
 	}
 	return s, err
 }

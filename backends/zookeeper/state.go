@@ -137,6 +137,7 @@ type view struct {
 	s         state
 	version   int32
 	found     bool // false: the store does not know the key
+	current   bool // it is not older than what anybody was told before
 	zxid      int64
 	alive     map[string]bool // owners whose lease node is there
 	now       time.Time

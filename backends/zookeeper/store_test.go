@@ -86,7 +86,7 @@ func opened(t testing.TB, url string, o backends.Options) backends.Backend {
 // leases are the paths of key's lease nodes.
 func (s *store) leases(key string) []string {
 	s.t.Helper()
-	if _, err := s.conn.Sync(s.c.root); err != nil {
+	if _, err := s.conn.Multi(&zk.CheckVersionRequest{Path: s.c.root, Version: -1}); err != nil {
 		s.t.Fatal(err)
 	}
 	names, _, err := s.conn.Children(s.c.keyPath(key))

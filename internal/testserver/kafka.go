@@ -267,6 +267,9 @@ func (b *Kafka) properties() map[string]string {
 		"log.retention.check.interval.ms":       "1000",
 		"log.initial.task.delay.ms":             "500",
 	}
+	if n == 1 {
+		p["broker.session.timeout.ms"] = "60000" // there is nobody to fail over to, and a busy machine must not fence it
+	}
 	b.config.secure(p)
 	maps.Copy(p, b.config.Properties)
 	return p

@@ -3,9 +3,7 @@ package zookeeper
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -127,55 +125,14 @@ func (c *config) acl() []zk.ACL {
 	return zk.WorldACL(zk.PermAll)
 }
 
-// setTLS reads what TLS needs. Without ca the system's roots count, and with them SSL_CERT_FILE.
-func (c *config) setTLS(u *backends.URL) error {
+// setTLS reads what TLS needs.
+func (c *config) setTLS(u *backends.URL) (err error) {
 	switch u.Param("tls") {
 	case "true":
-	case "false", "":
-		for _, name := range []string{"ca", "cert", "key", "server_name"} {
-			if u.Param(name) != "" {
-				return wrong(name+" is given, but no TLS is asked for", "add tls=true")
-			}
-		}
-		return nil
-	default:
-		return wrong("tls is neither true nor false", "write tls=true")
-	}
-	c.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Param("server_name")}
-	if err := c.setRoots(u.Param("ca")); err != nil {
+		c.tls, err = u.TLS()
 		return err
+	case "false", "":
+		return u.NoTLS("add tls=true")
 	}
-	return c.setCertificate(u.Param("cert"), u.Param("key"))
-}
-
-func (c *config) setRoots(file string) error {
-	if file == "" {
-		return nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return wrong("ca cannot be read: "+oneLine(err.Error()), "check the file and its rights")
-	}
-	c.tls.RootCAs = x509.NewCertPool()
-	if !c.tls.RootCAs.AppendCertsFromPEM(text) {
-		return wrong("ca "+file+" holds no certificate", "it has to be PEM")
-	}
-	return nil
-}
-
-func (c *config) setCertificate(cert, key string) error {
-	switch {
-	case cert == "" && key == "":
-		return nil
-	case cert == "":
-		return wrong("key is given without cert", "give both")
-	case key == "":
-		key = cert
-	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return wrong("cert and key cannot be used: "+oneLine(err.Error()), "both have to be readable PEM files that belong together")
-	}
-	c.tls.Certificates = []tls.Certificate{pair}
-	return nil
+	return wrong("tls is neither true nor false", "write tls=true")
 }

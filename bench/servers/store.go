@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/backends/kafka"
 	"github.com/lockrun/lockrun/backends/mysql"
 	"github.com/lockrun/lockrun/backends/redis"
 	"github.com/lockrun/lockrun/backends/zookeeper"
@@ -48,6 +49,9 @@ func open(s *stage, scheme string) *store {
 	case "zookeeper":
 		z := testserver.StartZooKeeper(s, testserver.ZooKeeperConfig{})
 		st = &store{name: "ZooKeeper", url: z.URL("/lockrun"), proxy: testserver.StartProxy(s, z.Addr()), open: zookeeper.Open, native: &zookeeperReplay{s, z}}
+	case "kafka": // for measures of whole runs alone: no single request is an operation there
+		k := testserver.StartKafka(s, testserver.KafkaConfig{})
+		st = &store{name: "Kafka", url: k.URL("bench"), open: kafka.Open}
 	default:
 		s.Fatalf("no server is called %q", scheme)
 	}

@@ -98,6 +98,7 @@ func TestHistoryRefusesWhatItCannotSelect(t *testing.T) {
 		"--outcome lost,":           `"" is no outcome`,
 		"--follow --interval 0s":    "must be more than zero",
 		"--follow --interval often": "is not a duration",
+		"--interval 1s":             "--interval has no use without --follow",
 	} {
 		got := invoke(t, untouched(t), nil, append([]string{"history"}, strings.Fields(argv)...)...)
 		if got.code != codeUsage || got.out != "" || strings.Count(got.err, "\n") != 1 || !strings.Contains(got.err, why) {

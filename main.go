@@ -2,8 +2,8 @@
 //
 //	$ lockrun --key order-reconcile --ttl 45m -- ./reconcile
 //	$ lockrun status
-//	KEY              STATE  HOLDER  AGE    LEFT    TOKEN
-//	order-reconcile  held   web-1   2m13s  44m12s  7
+//	KEY              STATE  HOLDER  AGE    LEFT    ATTEMPT  TOKEN
+//	order-reconcile  held   web-1   2m13s  44m12s  1        7
 //	$ lockrun --key order-reconcile -- ./reconcile; echo $?
 //	lockrun: skipped: "order-reconcile" is held by web-1 since 2026-11-30T01:00:00Z, until 2026-11-30T01:59:12Z
 //	75

@@ -201,6 +201,10 @@ func (s *settler) validateChoices() {
 		s.wrong(codeUsage, "nothing says which lease is meant; give its --token (lockrun status tells it), or --force for whichever is there")
 	case s.verb.is(vRenew|vRelease) && c.Token == 0:
 		s.wrong(codeUsage, "there is no token; give the --token that lockrun acquire printed")
+	case s.verb.is(vStatus) && !c.Watch && s.chosen["interval"].level == fromFlag:
+		s.wrong(codeUsage, "--interval has no use without --watch, because the status is told once")
+	case s.verb.is(vHistory) && !c.Follow && s.chosen["interval"].level == fromFlag:
+		s.wrong(codeUsage, "--interval has no use without --follow, because the history is told once")
 	case s.verb.is(vAcquire) && c.WhilePID == 0 && s.chosen["heartbeat"].level == fromFlag:
 		s.wrong(codeUsage, "--heartbeat has no use without --while-pid, because nobody stays to renew the lease")
 	}

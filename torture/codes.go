@@ -72,7 +72,7 @@ func (k *checker) code(r *run) string {
 	case r.Code == codeDone:
 		return unless(r.Plan.RunID != "", "it asked for no run id")
 	case r.Code == codeUnavailable:
-		return unless(k.troubled(r) || k.outlived(r) || r.did(stopRun, stopBoth, freezeTree), "nothing was wrong with the store")
+		return unless(k.troubled(r) || r.did(stopRun, stopBoth, freezeTree) || k.slow(r), "nothing was wrong with the store")
 	case r.Code == codeLost:
 		return k.lost(r)
 	case r.Code == codeTimeout:
@@ -92,16 +92,13 @@ func unless(ok bool, why string) string {
 	return why
 }
 
-// outlived: a grant whose answer took longer than its lease is no grant. That happens to one that was stopped meanwhile,
-// or that the machine let wait.
-func (k *checker) outlived(r *run) bool {
-	if !strings.Contains(r.Stderr, "outlived the lease") {
-		return false
-	}
-	if !r.did(stopRun, stopBoth, freezeTree) {
+// slow: on a machine that is late a store may not answer in time, or with a grant that has outlived its lease by then.
+func (k *checker) slow(r *run) bool {
+	late := k.late != nil && k.late.most(r.Began, r.Ended) > quiet
+	if late {
 		k.starved++
 	}
-	return true
+	return late
 }
 
 // bySignal judges 128+N: a signal that ended the job, or lockrun before there was one.

@@ -29,6 +29,7 @@ type config struct {
 	only     string        // faults of the store whose name holds this; "": all
 	keep     bool          // leave the folder
 	small    bool          // one server where there would be three
+	crowded  bool          // more of the runs contend for the first few keys
 	progress func(format string, args ...any)
 
 	interrupted <-chan os.Signal // ends the game early, with a report; nil: never
@@ -222,14 +223,13 @@ func (g *game) fault(r *rand.Rand) {
 	}
 	g.windows = append(g.windows, w)
 	i := len(g.windows) - 1
-	before := g.grants
 	g.mu.Unlock()
 	f.do(&blow{g: g, r: r, length: length, key: key})
 	g.mu.Lock()
 	healed := bootNow()
 	g.windows[i].To = healed
 	g.mu.Unlock()
-	g.recover(f, before, healed)
+	g.recover(f, healed)
 }
 
 // faults are those that were asked for.
@@ -246,10 +246,10 @@ func (g *game) faults() (all []fault) {
 func (g *game) rest(d time.Duration) bool { return pause(g.stop, d) }
 
 // recover measures how long after the end of a fault the next job starts.
-func (g *game) recover(f fault, before int, healed time.Duration) {
+func (g *game) recover(f fault, healed time.Duration) {
 	most := g.ttls[len(g.ttls)-1] + f.shift + g.slack + recoveryBound
 	g.mu.Lock()
-	before = g.grants
+	before := g.grants
 	g.mu.Unlock()
 	for g.rest(5 * time.Millisecond) {
 		g.mu.Lock()

@@ -106,7 +106,7 @@ func (o *options) findMutant(b *builder, m mutant) (*report, error) {
 	if c.lockrun, err = built.lockrun(overlay); err != nil {
 		return nil, err
 	}
-	c.only, c.quick, c.harmed, c.rules = m.fault, true, 50, m.rules
+	c.only, c.quick, c.harmed, c.rules, c.crowded = m.fault, true, 50, m.rules, m.rules[0] == ruleOverlap
 	c.timeout = min(c.timeout, 700*time.Millisecond) // so that faults are noticed that do not last
 	if c.atMost == 0 {
 		c.atMost = mutantTime

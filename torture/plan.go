@@ -74,6 +74,9 @@ func (g *game) newPlan(worker, n int) plan {
 	p := plan{TTL: ttl, Slots: 1, Mode: "plain", Space: -1}
 	p.Key = fmt.Sprintf("lonely-%d-%d", worker, n)
 	at := r.IntN(100)
+	if g.crowded {
+		at /= 2
+	}
 	for _, s := range shared {
 		if at -= s.share; at < 0 {
 			p.Key, p.Slots = s.key, s.slots

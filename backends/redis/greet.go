@@ -37,14 +37,17 @@ func (l login) greet(ctx context.Context, conn net.Conn) error {
 	if _, err := conn.Write(out); err != nil {
 		return err
 	}
-	in := bufio.NewReaderSize(conn, 512)
+	in := bufio.NewReaderSize(conn, 2<<10)
 	var refused error
 	for _, s := range steps {
-		line, err := in.ReadString('\n')
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			return errNotRedis
+		}
 		if err != nil {
 			return err
 		}
-		if err := l.answer(s[0], strings.TrimRight(line, "\r\n")); err != nil && refused == nil {
+		if err := l.answer(s[0], strings.TrimRight(string(line), "\r\n")); err != nil && refused == nil {
 			refused = err // the other answers still have to be read
 		}
 	}
@@ -101,6 +104,7 @@ type greeted struct {
 	net.Conn
 	answer []byte // what is still to be read of our own answer
 	begun  bool
+	frames frames
 }
 
 const helloAnswer = "-ERR already greeted\r\n"
@@ -119,7 +123,11 @@ func (g *greeted) Write(p []byte) (int, error) {
 
 func (g *greeted) Read(p []byte) (int, error) {
 	if len(g.answer) == 0 {
-		return g.Conn.Read(p)
+		n, err := g.Conn.Read(p)
+		if bad := g.frames.look(p[:n]); bad != nil {
+			return 0, bad
+		}
+		return n, err
 	}
 	n := copy(p, g.answer)
 	g.answer = g.answer[n:]

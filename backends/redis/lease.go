@@ -21,14 +21,18 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 		return nil, err
 	}
 	if a.granted == nil {
-		return nil, a.refusal(r)
+		if err := a.refusal(r); err != nil {
+			return nil, err
+		}
+		return nil, b.node.odd("acquire", []any{"held, and by nobody"})
 	}
 	g := a.granted
 	return &lease{b: b, owner: r.Owner, runID: r.RunID, key: r.Key, grant: backends.Grant{Token: g.token, Slot: g.slot, Attempt: g.attempt,
 		AcquiredAt: g.at, TTL: r.TTL, Drift: drift(r.TTL), Takeover: g.takeover}}, nil
 }
 
-// refusal is the error for an answer that grants nothing.
+// refusal is the error for an answer that grants nothing; nil where it does not say why, which is no answer of ours: a skip
+// always names whom it is for.
 func (a answer) refusal(r backends.Request) error {
 	if !a.doneAt.IsZero() {
 		return &backends.DoneError{Key: r.Key, RunID: r.RunID, At: a.doneAt}
@@ -40,6 +44,9 @@ func (a answer) refusal(r backends.Request) error {
 	if len(taken) >= r.Slots {
 		first := slices.MinFunc(taken, func(x, y row) int { return x.until(a.dump.now).Compare(y.until(a.dump.now)) })
 		return heldByRow(r.Key, first, a.dump.now)
+	}
+	if a.dump.pause == nil {
+		return nil
 	}
 	return heldByPause(r.Key, a.dump.pause, a.dump.now)
 }

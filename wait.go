@@ -118,6 +118,10 @@ func (a *acquirer) once(ctx context.Context, bound time.Duration) (granted, erro
 	if err != nil {
 		return granted{}, err
 	}
+	if err := lease.Grant().Check(a.req); err != nil {
+		return granted{}, &backends.Error{Op: "acquire", Backend: a.b.Name(), Err: err, Permanent: true,
+			Remedy: "its records are damaged, or it is no store of lockrun's; lockrun status shows what it has"}
+	}
 	g.lease = lease
 	if took, l := a.now()-g.sentAt, lease.Grant(); took >= l.TTL-l.Drift {
 		return granted{}, &backends.Error{Op: "acquire", Backend: a.b.Name(),

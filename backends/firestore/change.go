@@ -48,7 +48,7 @@ func (b *backend) change(ctx context.Context, key, runID string, token int64, fi
 		}
 		s = nil
 		// At once at first: most often it was a beat or a release that came between.
-		if pause > firstPause && !sleep(ctx, rand.N(pause)) {
+		if pause > firstPause && !backends.Sleep(ctx, rand.N(pause)) {
 			return errors.Join(err, ctx.Err())
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockrun/lockrun/backends"
 )
 
 // client speaks the REST interface of one database. It connects at the first call, under that call's context.
@@ -84,7 +86,7 @@ func (c *client) call(ctx context.Context, path string, body, into any) error {
 		case errors.As(err, &api) && api.Status == "UNAUTHENTICATED" && !renewed && c.tokens.forget():
 			renewed = true
 		case errors.As(err, &api) && api.busy():
-			if !sleep(ctx, pause/2+rand.N(pause/2)) {
+			if !backends.Sleep(ctx, pause/2+rand.N(pause/2)) {
 				return err
 			}
 			pause = min(2*pause, mostPause)
@@ -213,18 +215,6 @@ func onItsWay(ctx context.Context, done func()) context.Context {
 // itsWay is the key of onItsWay's function. It is no trace on the context itself, as the request for a token, which comes
 // first, would meet that.
 type itsWay struct{}
-
-// sleep waits for d and tells whether it has passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
 
 // bound sees to it that an operation ends.
 func (c *client) bound(ctx context.Context) (context.Context, context.CancelFunc) {

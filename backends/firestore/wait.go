@@ -46,7 +46,7 @@ func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 		if !held.Until.IsZero() {
 			d = min(d, max(held.Left, time.Millisecond))
 		}
-		if !sleep(ctx, d) {
+		if !backends.Sleep(ctx, d) {
 			return ctx.Err()
 		}
 	}

@@ -157,7 +157,7 @@ func (l *lease) begin(ctx context.Context, i int, end backends.End, answers chan
 		end.Outcome, end.Reason = backends.Lost, l.lost.Error()
 	}
 	p := l.parts[i]
-	go func() { answers <- answer{i, untilAnswered(ctx, func() error { return p.Release(ctx, end) })} }()
+	go func() { answers <- answer{i, backends.UntilAnswered(ctx, func() error { return p.Release(ctx, end) })} }()
 }
 
 // Attach finds the part of each store: by the token of the first, or, where another store had to hand out one of its own,

@@ -126,7 +126,7 @@ func (b *backend) giveBack(ctx context.Context, r backends.Request, stores []bac
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(giveBackTime, b.timeout))
 	defer cancel()
 	_ = b.each(stores, func(i int, s backends.Backend) error {
-		return untilAnswered(ctx, func() error { return s.Abandon(ctx, part(r, i, 0)) })
+		return backends.UntilAnswered(ctx, func() error { return s.Abandon(ctx, part(r, i, 0)) })
 	})
 }
 
@@ -150,28 +150,6 @@ func (b *backend) each(stores []backends.Backend, f func(i int, s backends.Backe
 		}
 	}
 	return nil
-}
-
-// untilAnswered repeats f until its answer is known, or useless to ask for again, or ctx ends.
-func untilAnswered(ctx context.Context, f func() error) error {
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
-		err := f()
-		if err == nil || backends.Positive(err) || backends.IsPermanent(err) || !sleep(ctx, pause) {
-			return err
-		}
-	}
-}
-
-// sleep tells whether d has passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 func (b *backend) remember(owner string, by int) {

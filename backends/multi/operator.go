@@ -32,7 +32,7 @@ func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 	if err := w.Wait(ctx, part(r, met.by, 0)); err != nil {
 		return err
 	}
-	if met.by > 0 && !sleep(ctx, rand.N(min(10*time.Millisecond<<min(met.late, 10), mostPause))) {
+	if met.by > 0 && !backends.Sleep(ctx, rand.N(min(10*time.Millisecond<<min(met.late, 10), mostPause))) {
 		return ctx.Err()
 	}
 	return nil

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/lockrun/lockrun/backends"
 )
 
 // A process that guards one run needs one connection, and a second where a renewal hangs while it releases. mostOpen is
@@ -90,7 +92,7 @@ func (p *pool) do(ctx context.Context, op string, again bool, f func(context.Con
 			return err
 		case c.reused && (errors.Is(err, sqldriver.ErrBadConn) || again && broken(err)) && ctx.Err() == nil:
 			p.discard(c)
-		case collided(err) && c.rollback(ctx) == nil && sleep(ctx, pause/2+rand.N(pause)):
+		case collided(err) && c.rollback(ctx) == nil && backends.Sleep(ctx, pause/2+rand.N(pause)):
 			p.put(c)
 			pause = min(2*pause, 100*time.Millisecond)
 		default:
@@ -106,17 +108,6 @@ func (p *pool) bound(ctx context.Context) (context.Context, context.CancelFunc) 
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, p.timeout)
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // get takes the connection that was used last, or dials.

@@ -38,7 +38,7 @@ func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 		if err != nil || left <= 0 {
 			return err
 		}
-		if !sleep(ctx, min(left, pause/2+rand.N(pause/2+1))) {
+		if !backends.Sleep(ctx, min(left, pause/2+rand.N(pause/2+1))) {
 			return ctx.Err()
 		}
 	}

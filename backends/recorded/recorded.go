@@ -162,7 +162,7 @@ const giveBackTime = 700 * time.Millisecond
 func (b *backend) giveBack(ctx context.Context, r backends.Request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(giveBackTime, b.o.Timeout))
 	defer cancel()
-	_ = untilAnswered(ctx, func() error { return b.lease.Abandon(ctx, leaseOnly(r)) })
+	_ = backends.UntilAnswered(ctx, func() error { return b.lease.Abandon(ctx, leaseOnly(r)) })
 }
 
 // refused looks what the record store knows of a request that the lease's store refused, and records the refusal if it ends
@@ -301,26 +301,4 @@ func (b *backend) Close() error {
 		err = s.Close()
 	}
 	return errors.Join(b.lease.Close(), err)
-}
-
-// untilAnswered repeats f until its answer is known, or useless to ask for again, or ctx ends.
-func untilAnswered(ctx context.Context, f func() error) error {
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
-		err := f()
-		if err == nil || backends.Positive(err) || backends.IsPermanent(err) || !sleep(ctx, pause) {
-			return err
-		}
-	}
-}
-
-// sleep tells whether d has passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

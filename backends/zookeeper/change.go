@@ -79,7 +79,7 @@ func (c *changing) once(ctx context.Context, v *view) (over bool, err error) {
 	}
 	// A transaction that failed has passed through the quorum, too, so what is read after it is not old.
 	c.confirmed = c.confirmed || errors.Is(err, errConflict)
-	if c.tries > 3 && !sleep(ctx, rand.N(time.Millisecond<<min(c.tries, 6))) {
+	if c.tries > 3 && !backends.Sleep(ctx, rand.N(time.Millisecond<<min(c.tries, 6))) {
 		return true, ctx.Err()
 	}
 	return false, nil
@@ -117,17 +117,6 @@ func (s *session) barrier(ctx context.Context) error {
 		return errNotInitialised
 	}
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // commit sends a change.

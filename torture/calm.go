@@ -17,13 +17,13 @@ import (
 // calm ends all faults and looks at what is left: no process, no lease, keys that can be had, and a history that tells of
 // every success.
 func (g *game) calm() {
-	g.arena.heal()
 	g.mu.Lock()
 	healthy := g.failure == nil
 	g.mu.Unlock()
 	if !healthy {
 		return
 	}
+	g.arena.heal()
 	g.processes()
 	g.leases()
 	for i, s := range shared {

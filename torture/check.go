@@ -142,7 +142,7 @@ func (k *checker) lateAround(at time.Duration) time.Duration {
 func (k *checker) excuse(older, newer *run, until time.Duration) string {
 	for _, r := range []*run{older, newer} {
 		for _, a := range r.Acts {
-			if a.Kind == freezeTree && a.From <= until && until <= cmp.Or(a.To, k.now)+killBound+k.slack {
+			if a.Kind == freezeTree && a.From <= newer.Job.Start && until <= cmp.Or(a.To, k.now)+killBound+k.slack {
 				return "frozen as a whole"
 			}
 		}

@@ -34,6 +34,8 @@ func TestChecker(t *testing.T) {
 		"one after the other": {runs: []*run{a(), b()}},
 		"two at once":         {runs: []*run{a(), early()}, want: []string{ruleOverlap, ruleUpdate}},
 		"two at once, of which one was frozen as a whole": {runs: []*run{with(a(), func(r *run) { r.Acts = []act{frozen} }), early()}},
+		"two at once, of which one was frozen only later": {want: []string{ruleOverlap, ruleUpdate},
+			runs: []*run{with(a(), func(r *run) { r.Acts = []act{{freezeTree, 60 * ms, 120 * ms}} }), early()}},
 		"two at once, of which one was stopped alone": {want: []string{ruleOverlap, ruleUpdate},
 			runs: []*run{with(a(), func(r *run) { r.Acts = []act{{stopRun, 20 * ms, 120 * ms}} }), early()}},
 		"two at once, after the record was removed": {runs: []*run{a(), early()}, windows: []window{{Fault: "x", From: 40 * ms, To: 41 * ms, Forgets: true, Key: "k"}}},

@@ -118,7 +118,7 @@ func play(t testserver.TB, c config, build func(t testserver.TB, g *game) *arena
 	g.arena = build(t, g)
 	start := bootNow()
 	g.attack()
-	g.calm()
+	g.failsafe(g.calm)
 	defer g.sweep()
 	return g.report(start)
 }
@@ -137,20 +137,43 @@ func ownCopy(from, to string) (string, error) {
 
 // attack lets workers contend and faults happen, until there have been enough grants.
 func (g *game) attack() {
-	var workers sync.WaitGroup
+	var all sync.WaitGroup
 	for w := range g.workers {
-		workers.Go(func() { g.work(w) })
+		all.Go(func() { g.work(w) })
 	}
-	var watching sync.WaitGroup
-	watching.Go(g.watch)
+	all.Go(g.watch)
+	// A test that fails in here ends this goroutine, and the others are not to go on without servers.
+	defer func() {
+		g.finish()
+		all.Wait()
+		heard := make(chan struct{})
+		go func() { g.listening.Wait(); close(heard) }()
+		pause(heard, killBound+g.slack) // what lives on is found by the checker
+	}()
 	for n := uint64(0); !g.over(); n++ {
-		g.fault(rand.New(rand.NewPCG(g.seed, n|1<<63)))
+		g.failsafe(func() { g.fault(rand.New(rand.NewPCG(g.seed, n|1<<63))) })
 	}
-	workers.Wait()
-	watching.Wait()
-	heard := make(chan struct{})
-	go func() { g.listening.Wait(); close(heard) }()
-	pause(heard, killBound+g.slack) // what lives on is found by the checker
+}
+
+// finish has everybody stop.
+func (g *game) finish() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended = true
+}
+
+// failsafe keeps what has been found, where a server cannot be brought to fail, or back, as it should.
+func (g *game) failsafe(do func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			f, ok := v.(failure)
+			if !ok {
+				panic(v)
+			}
+			g.broken("%w", f.error)
+		}
+	}()
+	do()
 }
 
 // tellEvery is how often somebody who waits is told how far the game has got.
@@ -171,7 +194,7 @@ func (g *game) watch() {
 		g.mu.Lock()
 		g.late.note(now, now-last-latenessEvery)
 		last = now
-		done := ended || g.grants >= g.config.grants || g.atMost > 0 && now-begun > g.atMost || g.failure != nil || g.quick && g.hit()
+		done := ended || g.ended || g.grants >= g.config.grants || g.atMost > 0 && now-begun > g.atMost || g.failure != nil || g.quick && g.hit()
 		g.ended = g.ended || done
 		grants, runs := g.grants, len(g.runs)
 		g.mu.Unlock()

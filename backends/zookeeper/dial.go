@@ -128,6 +128,7 @@ type link struct {
 	silent  atomic.Bool // nothing more is to be written, so that the session is left to its time-out
 	greeted atomic.Bool // the answer to the request for a session has come
 	head    []byte
+	lengths lengths // of answers; one goroutine reads
 }
 
 // The first answer of a server is its length, the protocol's version, the session's length in ms and its id.
@@ -138,6 +139,9 @@ const (
 
 func (l *link) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
+	if bad := l.lengths.look(b[:n]); bad != nil {
+		n, err = 0, bad
+	}
 	if len(l.head) < headSize {
 		l.head = append(l.head, b[:min(n, headSize-len(l.head))]...)
 		if len(l.head) == headSize {

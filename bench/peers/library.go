@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/bench/measure"
 )
 
 // calls is leases a second, taken and given back by many threads of one process, each with a key of its own: what a
@@ -94,7 +93,7 @@ func (b *bench) handover(s *stage) {
 		case p.wait != nil:
 			var took []time.Duration
 			for range b.handovers {
-				took = append(took, handOver(p.wait("handover", "/bin/cat"), p.wait("handover", "/bin/echo", "mine")))
+				took = append(took, measure.HandOver(p.wait("handover", "/bin/cat"), p.wait("handover", "/bin/echo", "mine")))
 			}
 			line(p.name, ms(median(took)), "")
 		case p.jvm != nil && !strings.HasPrefix(p.name, "ShedLock"):
@@ -103,29 +102,4 @@ func (b *bench) handover(s *stage) {
 			line(p.name, "cannot wait", "")
 		}
 	}
-}
-
-// handOver starts holder, which has to run cat, and waiter, which has to print a line, and gives the time between.
-func handOver(holder, waiter []string) time.Duration {
-	h, w := exec.Command(holder[0], holder[1:]...), exec.Command(waiter[0], waiter[1:]...)
-	in, err := h.StdinPipe()
-	must(err)
-	echo, err := h.StdoutPipe()
-	must(err)
-	said, err := w.StdoutPipe()
-	must(err)
-	must(h.Start())
-	fmt.Fprintln(in, "up")
-	_, err = bufio.NewReader(echo).ReadString('\n') // cat runs, and so the lock is held
-	must(err)
-	must(w.Start())
-	time.Sleep(500*time.Millisecond + rand.N(300*time.Millisecond))
-	begin := time.Now()
-	in.Close()
-	_, err = bufio.NewReader(said).ReadString('\n')
-	took := time.Since(begin)
-	must(err)
-	must(h.Wait())
-	must(w.Wait())
-	return took
 }

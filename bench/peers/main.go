@@ -6,13 +6,11 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -58,19 +56,16 @@ func (b *bench) all(only []string) (err error) {
 	measures := map[string]func(*stage){"start": b.start, "memory": b.memory, "rate": b.rate, "calls": b.calls,
 		"handover": b.handover, "frozen": b.frozen, "killed": b.killed}
 	for _, name := range only {
-		measure := measures[name]
-		if measure == nil {
+		take := measures[name]
+		if take == nil {
 			return fmt.Errorf("nothing is called %q", name)
 		}
-		if err := perform(measure); err != nil {
+		if err := perform(take); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
 }
-
-// errNoMeasure says that what ran was not what should be measured.
-var errNoMeasure = errors.New("that is no measurement")
 
 // head prints the head of a table.
 func head(title string, columns ...string) {
@@ -88,8 +83,3 @@ func ratio(d, reference time.Duration) string {
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }
-
-func median(d []time.Duration) time.Duration {
-	d = slices.Sorted(slices.Values(d))
-	return d[len(d)/2]
-}

@@ -5,63 +5,34 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
+
+	"github.com/lockrun/lockrun/bench/measure"
 )
 
-// stage is where one measure is taken: it lets package testserver start servers outside a test, and takes them away.
+// stage is where one measure is taken, with a folder of its own.
 type stage struct {
-	cleanups []func()
-	dir      string
+	*measure.Stage
+	dir string
 }
-
-// failure is what ends a measure early.
-type failure struct{ error }
 
 // perform takes one measure.
-func perform(measure func(*stage)) (err error) {
-	s := &stage{}
-	defer s.close()
-	defer func() {
-		if v := recover(); v != nil {
-			f, ok := v.(failure)
-			if !ok {
-				panic(v)
-			}
-			err = f.error
-		}
-	}()
-	s.dir, err = os.MkdirTemp("", "lockrun-peers-")
-	must(err)
-	s.Cleanup(func() { os.RemoveAll(s.dir) })
-	measure(s)
-	return nil
-}
-
-// close undoes things backwards.
-func (s *stage) close() {
-	for i := len(s.cleanups) - 1; i >= 0; i-- {
-		s.cleanups[i]()
-	}
+func perform(take func(*stage)) error {
+	return measure.Perform(func(m *measure.Stage) {
+		dir, err := os.MkdirTemp("", "lockrun-peers-")
+		must(err)
+		m.Cleanup(func() { os.RemoveAll(dir) })
+		take(&stage{m, dir})
+	})
 }
 
 // must ends the measure on an error.
-func must(err error) {
-	if err != nil {
-		panic(failure{err})
-	}
-}
+func must(err error) { measure.Must(err) }
 
-func (s *stage) Helper() {}
+// errNoMeasure says that what ran was not what should be measured.
+var errNoMeasure = measure.ErrNoMeasure
 
-func (s *stage) Logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-
-func (s *stage) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
-
-// Skipf ends the measure as well: whoever asked for it should know that it is not there.
-func (s *stage) Skipf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
-
-func (s *stage) Failed() bool { return false }
-
-func (s *stage) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
+func median(d []time.Duration) time.Duration { return measure.Median(d) }
 
 // program is the path of a program that has to be there.
 func program(name string) string {

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -118,9 +117,3 @@ func ratio[T time.Duration | float64](ours, peer []T) float64 {
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }
 
 func perSecond(r float64) string { return fmt.Sprintf("%.0f/s", r) }
-
-// median is the middle one, or the later of the two in the middle.
-func median[T time.Duration | float64](all []T) T {
-	all = slices.Sorted(slices.Values(all))
-	return all[len(all)/2]
-}

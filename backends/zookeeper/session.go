@@ -19,6 +19,8 @@ type session struct {
 	life  context.Context // ends with close
 	end   context.CancelFunc
 
+	brittle bool // it ends with its first connection: see watchSession
+
 	started chan struct{} // closed when conn is set
 	endSent chan struct{} // closed when the request that ends the session is on its way
 	endOnce sync.Once
@@ -41,7 +43,12 @@ func (silence) Printf(string, ...any) {}
 
 // newSession asks for a session that lives as long as asked without a word from us. It returns at once; await waits.
 func newSession(c *config, asked time.Duration) (*session, error) {
-	s := &session{c: c, asked: asked, started: make(chan struct{}), endSent: make(chan struct{}), changed: make(chan struct{})}
+	return connect(&session{c: c, asked: asked})
+}
+
+func connect(s *session) (*session, error) {
+	c, asked := s.c, s.asked
+	s.started, s.endSent, s.changed = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.life, s.end = context.WithCancel(context.Background())
 	conn, _, err := zk.Connect(c.hosts, asked, zk.WithDialer(s.dial), zk.WithHostProvider(newProvider(s)),
 		zk.WithLogger(silence{}), zk.WithLogInfo(false), zk.WithEventCallback(s.event))
@@ -66,6 +73,9 @@ func (s *session) event(e zk.Event) {
 	case e.State == zk.StateDisconnected || e.State == zk.StateConnecting:
 		s.mu.Lock()
 		s.up = false
+		if s.brittle && s.authed {
+			s.end()
+		}
 		s.mu.Unlock()
 	}
 }

@@ -116,8 +116,7 @@ func (w *waiting) first(ctx context.Context) (again bool, err error) {
 	if v.sameRun(w.r) != nil || !w.inTheWay(v) {
 		return true, nil
 	}
-	return true, w.watch(ctx, v.nextEnd(), func(context.Context) (<-chan zk.Event, bool, error) { return data.events, true, nil },
-		func(context.Context) (<-chan zk.Event, bool, error) { return names.events, true, nil }, w.onRunID(v))
+	return true, w.watch(ctx, v.nextEnd(), already(data), already(names), w.onRunID(v))
 }
 
 // inTheWay tells whether the request would be refused as held, and not that its run is done, which is for Acquire to tell.
@@ -147,45 +146,88 @@ func (v *view) nextEnd() time.Duration {
 type watched struct {
 	node
 	events <-chan zk.Event
+	over   <-chan struct{} // closed when there will be no notification any more
 }
 
 func watchedAnswer(n node, stat *zk.Stat, events <-chan zk.Event, err error) (watched, error) {
 	a, err := answer(n, stat, err)
-	return watched{a, events}, err
+	return watched{node: a, events: events}, err
 }
 
+// watchSession is a session of its own for watches, which ends with its connection. The client would carry watches over to
+// the next one, but says which changes it has seen by a number that answers on the new connection move on meanwhile: a
+// change between could go unnoticed (and the race detector tells of it). Whoever watches is told that the session has
+// ended, and looks again.
+func (b *backend) watchSession() (*session, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errClosed
+	}
+	if b.watcher != nil && b.watcher.life.Err() == nil {
+		return b.watcher, nil
+	}
+	if b.watcher != nil {
+		go b.watcher.close(true)
+	}
+	var err error
+	b.watcher, err = connect(&session{c: b.c, asked: b.usualSession(), brittle: true})
+	return b.watcher, err
+}
+
+// watchPause is between two tries to connect for watches.
+const watchPause = 20 * time.Millisecond
+
+// ask sends a request that sets a watch, on one connection after the other until one lasts or ctx ends.
 func (w *waiting) ask(ctx context.Context, f func(*zk.Conn) (watched, error)) (watched, error) {
-	return ask(ctx, w.s, f)
+	for {
+		s, err := w.b.watchSession()
+		if err != nil {
+			return watched{}, err
+		}
+		a, err := ask(ctx, s, f)
+		var none *unreachable
+		if (errors.Is(err, errClosed) || errors.As(err, &none)) && backends.Sleep(ctx, watchPause) {
+			continue // its connection broke, and who waits keeps its place meanwhile
+		}
+		a.over = s.life.Done()
+		return a, err
+	}
 }
 
 // source sets a watch. there is false where what was to be watched has gone already.
-type source func(ctx context.Context) (events <-chan zk.Event, there bool, err error)
+type source func(ctx context.Context) (w watched, there bool, err error)
+
+// already is a watch that has been set.
+func already(w watched) source {
+	return func(context.Context) (watched, bool, error) { return w, true, nil }
+}
 
 // onNode watches a node until it goes.
 func (w *waiting) onNode(path string) source {
-	return func(ctx context.Context) (<-chan zk.Event, bool, error) {
+	return func(ctx context.Context) (watched, bool, error) {
 		a, err := w.ask(ctx, func(c *zk.Conn) (watched, error) {
 			_, stat, events, err := c.GetW(path) // unlike ExistsW it leaves no watch behind where there is no node
 			return watchedAnswer(node{}, stat, events, err)
 		})
-		return a.events, a.found, err
+		return a, a.found, err
 	}
 }
 
 // onRunID watches the done-mark of the run id, which another slot's holder may set.
 func (w *waiting) onRunID(v *view) source {
-	return func(ctx context.Context) (<-chan zk.Event, bool, error) {
+	return func(ctx context.Context) (watched, bool, error) {
 		if w.r.RunID == "" {
-			return nil, true, nil
+			return watched{}, true, nil
 		}
 		a, err := w.ask(ctx, func(c *zk.Conn) (watched, error) {
 			found, stat, events, err := c.ExistsW(idPath(v.path, w.r.RunID))
 			if err != nil {
 				return watched{}, err
 			}
-			return watched{node{stat: *stat, found: found}, events}, nil
+			return watched{node: node{stat: *stat, found: found}, events: events}, nil
 		})
-		return a.events, a.found == (v.id != nil) && (!a.found || a.stat.Version == v.idVersion), err
+		return a, a.found == (v.id != nil) && (!a.found || a.stat.Version == v.idVersion), err
 	}
 }
 
@@ -197,18 +239,21 @@ func (w *waiting) watch(ctx context.Context, left time.Duration, sources ...sour
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
-	var events [3]<-chan zk.Event // a nil one never tells anything
-	for i, set := range sources {
+	var set [3]watched // the nil channels of one that is missing never tell anything
+	for i, source := range sources {
 		var there bool
 		var err error
-		if events[i], there, err = set(ctx); err != nil || !there {
+		if set[i], there, err = source(ctx); err != nil || !there {
 			return err
 		}
 	}
 	select {
-	case <-events[0]:
-	case <-events[1]:
-	case <-events[2]:
+	case <-set[0].events:
+	case <-set[1].events:
+	case <-set[2].events:
+	case <-set[0].over:
+	case <-set[1].over:
+	case <-set[2].over:
 	case <-t.C:
 	case <-ctx.Done():
 		return ctx.Err()

@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/testserver"
 )
 
 // crowd are hosts that wait for one key.
@@ -110,6 +112,31 @@ func TestAWaiterWhoseSessionEnds(t *testing.T) {
 	eventually(t, "it waits in another session", func() bool {
 		return *stateOf(t, holder, "k").Waiters == 1 && waiter.sessions[0].conn.SessionID() != id
 	})
+	release(t, l)
+	if err := <-woken; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Connections that break while somebody waits cost neither the place nor the notification.
+func TestAWaiterWhoseConnectionsBreak(t *testing.T) {
+	z := oneServer(t)
+	p := testserver.StartProxy(t, z.Addr())
+	s := newStore(t, z.URL(chroot()))
+	holder := opened(t, s.url, backends.Options{})
+	waiter := opened(t, strings.Replace(s.url, z.Addr(), p.Addr(), 1), backends.Options{}).(*backend)
+	l := acquire(t, holder, request("k"))
+	woken := make(chan error, 1)
+	go func() { woken <- waiter.Wait(within(t, enough), request("k")) }()
+	eventually(t, "one waits", func() bool { return *stateOf(t, holder, "k").Waiters == 1 })
+	for range 3 {
+		n := p.Accepted()
+		p.Reset()
+		eventually(t, "both are there again", func() bool { return p.Accepted() >= n+2 })
+		if n := *stateOf(t, holder, "k").Waiters; n != 1 {
+			t.Errorf("%d wait", n)
+		}
+	}
 	release(t, l)
 	if err := <-woken; err != nil {
 		t.Fatal(err)

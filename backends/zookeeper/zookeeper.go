@@ -43,6 +43,7 @@ type backend struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions []*session
+	watcher  *session            // see watchSession
 	leases   map[string]*session // by owner: what was granted here and has not been given back
 	places   map[string]*place   // by owner: in the queues of keys
 }
@@ -109,8 +110,10 @@ func (b *backend) leaseSession(ttl time.Duration) (*session, error) {
 
 // session is any session: one that is there, or a new one long enough for an operation whose connection breaks.
 func (b *backend) session(context.Context) (*session, error) {
-	return b.sessionOf(max(2*b.c.timeout, 10*time.Second), true)
+	return b.sessionOf(b.usualSession(), true)
 }
+
+func (b *backend) usualSession() time.Duration { return max(2*b.c.timeout, 10*time.Second) }
 
 func (b *backend) sessionOf(asked time.Duration, any bool) (*session, error) {
 	b.mu.Lock()
@@ -155,7 +158,10 @@ func (b *backend) Close() error {
 	for _, p := range b.places {
 		p.expiry.Stop()
 	}
-	b.sessions, b.closed = nil, true
+	if b.watcher != nil {
+		sessions = append(sessions, b.watcher)
+	}
+	b.sessions, b.watcher, b.closed = nil, nil, true
 	b.mu.Unlock()
 	var all sync.WaitGroup
 	for _, s := range sessions {

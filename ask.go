@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -52,7 +51,7 @@ func (p *page) line(s string) {
 
 // json prints v as one line.
 func (p *page) json(v any) {
-	b, err := json.Marshal(v)
+	b, err := plainJSON(v)
 	if err != nil {
 		if p.err == nil {
 			p.err = err

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 
@@ -21,11 +21,11 @@ func writeResult(path string, rec backends.Record, code int, message string) err
 	if err != nil {
 		return err
 	}
-	record, err := json.Marshal(rec)
+	record, err := plainJSON(rec)
 	if err != nil {
 		return err
 	}
-	own, err := json.Marshal(struct {
+	own, err := plainJSON(struct {
 		Code    int    `json:"lockrun_exit_code"`
 		Message string `json:"message"`
 	}{code, message})
@@ -55,7 +55,57 @@ func resultTarget(path string) (string, error) {
 	if !fi.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is not a plain file", path)
 	}
-	return filepath.EvalSymlinks(path)
+	return trustedTarget(path)
+}
+
+// trustedTarget follows the links of a path, but for those that somebody else has put into a folder that is everybody's:
+// they would have root's run write over any file. Linux refuses to open through such links (fs.protected_symlinks), which
+// does not help here, where the file is replaced. What is returned is followed no further: a link that takes the place of
+// the file meanwhile is replaced itself.
+func trustedTarget(path string) (string, error) {
+	at := "./" + path
+	if filepath.IsAbs(path) {
+		at = path
+	}
+	for range 40 { // as many links as Linux follows
+		i := strings.LastIndexByte(at, '/') + 1
+		dir, err := filepath.EvalSymlinks(at[:i])
+		if err != nil {
+			return "", err
+		}
+		file := filepath.Join(dir, at[i:])
+		link, err := os.Lstat(file)
+		if err != nil {
+			return "", err
+		}
+		if link.Mode()&os.ModeSymlink == 0 {
+			return file, nil
+		}
+		if isPlanted(link, dir) {
+			return "", fmt.Errorf("%s is a link that somebody else has put into a folder that is everybody's; remove it, or use another folder", file)
+		}
+		to, err := os.Readlink(file)
+		if err != nil {
+			return "", err
+		}
+		if !filepath.IsAbs(to) {
+			to = dir + "/" + to
+		}
+		at = to
+	}
+	return "", fmt.Errorf("%s leads through too many links", path)
+}
+
+// isPlanted is the kernel's rule: in a sticky folder that others may write to, a link counts only where it is ours or the
+// folder's owner's.
+func isPlanted(link os.FileInfo, folder string) bool {
+	dir, err := os.Stat(folder)
+	if err != nil || dir.Mode()&os.ModeSticky == 0 || dir.Mode().Perm()&0o022 == 0 {
+		return false
+	}
+	l, ok := link.Sys().(*syscall.Stat_t)
+	d, ok2 := dir.Sys().(*syscall.Stat_t)
+	return ok && ok2 && int(l.Uid) != os.Geteuid() && l.Uid != d.Uid
 }
 
 // descriptorFolders are where names are not files of their own but what a process has open.

@@ -146,3 +146,44 @@ func TestARefusedCommandLineHasAResult(t *testing.T) {
 		}
 	}
 }
+
+// In a folder that is everybody's, a link that somebody else has put there must not have root's run replace any file.
+func TestWriteResultFollowsNoPlantedLink(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a link that is somebody else's")
+	}
+	dir, everybodys := t.TempDir(), filepath.Join(t.TempDir(), "tmp")
+	victim, trap := filepath.Join(dir, "passwd"), filepath.Join(everybodys, "r.json")
+	for _, err := range []error{os.Mkdir(everybodys, 0o700), os.Chmod(everybodys, os.ModeSticky|0o777), os.WriteFile(victim, []byte("precious"), 0o600),
+		os.Symlink(victim, trap), os.Lchown(trap, 65534, 65534), os.Symlink(trap, filepath.Join(dir, "ours"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{trap, filepath.Join(dir, "ours"), filepath.Join(everybodys, "..", "tmp", "r.json")} {
+		err := writeResult(path, backends.Record{Key: "k"}, 0, "")
+		if text, e := os.ReadFile(victim); e != nil || string(text) != "precious" {
+			t.Fatalf("%s was written through: %q, %v", path, text, e)
+		}
+		if err == nil || !strings.Contains(err.Error(), "somebody else") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	// Our own link is followed there as anywhere.
+	if err := os.Lchown(trap, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeResult(trap, backends.Record{Key: "k"}, 0, ""); err != nil {
+		t.Error(err)
+	}
+	// A link that leads nowhere is replaced, and so makes nothing where it led.
+	nowhere := filepath.Join(dir, "nowhere")
+	for _, err := range []error{os.Remove(trap), os.Symlink(nowhere, trap), os.Lchown(trap, 65534, 65534), writeResult(trap, backends.Record{Key: "k"}, 0, "")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(nowhere); err == nil {
+		t.Error("a file was made where a planted link leads")
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/mattn/go-isatty"
@@ -112,7 +114,7 @@ func (u *ui) say(level, format string, a ...any) {
 	line := "lockrun: " + oneLine(text)
 	switch {
 	case u.json:
-		b, err := json.Marshal(said{Time: time.Now().UTC().Format(time.RFC3339Nano), Level: level, Key: u.key, Msg: text})
+		b, err := plainJSON(said{Time: time.Now().UTC().Format(time.RFC3339Nano), Level: level, Key: u.key, Msg: text})
 		if err != nil {
 			return
 		}
@@ -209,6 +211,27 @@ func oneLine(s string) string {
 		i += n
 	}
 	return b.String()
+}
+
+// plainJSON is one line of JSON that is safe to print. encoding/json escapes line breaks and the ASCII control characters; of
+// the rest that a terminal obeys, or shows as something else (DEL, U+009B, which begins a sequence as ESC [ does, and what
+// turns the direction of writing), it escapes none.
+func plainJSON(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil || clean(string(b)) {
+		return b, err
+	}
+	out := make([]byte, 0, len(b)+16)
+	for _, r := range string(b) {
+		if r == 0x7f || r > 0x7f && unicode.In(r, unicode.Cc, unicode.Cf) {
+			for _, u := range utf16.AppendRune(nil, r) {
+				out = fmt.Appendf(out, `\u%04x`, u)
+			}
+			continue
+		}
+		out = utf8.AppendRune(out, r)
+	}
+	return out, nil
 }
 
 func clean(s string) bool {

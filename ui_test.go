@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
@@ -201,5 +202,24 @@ func TestNonBlockingStderrLosesNothing(t *testing.T) {
 		}
 	case <-time.After(30 * time.Second):
 		t.Error("the lines did not arrive")
+	}
+}
+
+// What a terminal obeys is escaped in JSON as well, and means the same to whoever reads it.
+func TestPlainJSON(t *testing.T) {
+	for _, text := range []string{"plain", "\x1b[2J\r\n\t\x00\x7f", "\u0085\u009b31m", "a\u202eb\u200b\ufeff", "\U000e0041", "jöb \u00a0 ключ 😀"} {
+		b, err := plainJSON(map[string]string{"text": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range string(b) {
+			if r < ' ' || r == 0x7f || unicode.In(r, unicode.Cc, unicode.Cf) {
+				t.Errorf("%q has %U", b, r)
+			}
+		}
+		var back map[string]string
+		if err := json.Unmarshal(b, &back); err != nil || back["text"] != text {
+			t.Errorf("%q became %q, %v", text, back["text"], err)
+		}
 	}
 }

@@ -212,7 +212,7 @@ func (o *observers) wait(signals *supervise.Signals) {
 }
 
 // obstinate is how long observers may take to end once their time is over.
-const obstinate = time.Second
+const obstinate = 3 * time.Second
 
 // eventOf is the event that an outcome is. A COMMAND that cannot be executed has failed, for whoever wants to know.
 func eventOf(o backends.Outcome) string {

@@ -211,7 +211,7 @@ func TestBlackHoles(t *testing.T) {
 		{79, []string{"--key", "gone", "--ttl", "3s", "--heartbeat", "50ms", "--", "sh", "-c", filepath.Join(binDir, "lockrun") + " unlock gone --force; exec sleep 1000"}},
 	} {
 		began := time.Now()
-		said := w.lockrun(c.code, append([]string{"--hook-timeout", "2s", "--ping", url, "--pushgateway", url}, c.args...)...)
+		said := w.lockrun(c.code, append([]string{"--hook-timeout", "2s", "--ping", url, "--metrics-file", "sums.prom", "--pushgateway", url}, c.args...)...)
 		if strings.Contains(said, "hunter") {
 			t.Errorf("%v: it said %q", c.args, said)
 		}
@@ -236,17 +236,17 @@ func TestPushgateway(t *testing.T) {
 	keys := []string{"plain", "with/slash", "with space", "n\new", `quo"te`, "..", "ключ", "100%"}
 	for range 2 {
 		for _, key := range keys {
-			if said := w.lockrun(0, "--key", key, "--pushgateway", g.URL(), "--", "true"); said != "" {
+			if said := w.lockrun(0, "--key", key, "--metrics-file", "sums.prom", "--pushgateway", g.URL(), "--", "true"); said != "" {
 				t.Errorf("%q: %s", key, said)
 			}
 		}
 	}
-	w.lockrun(4, "--key", "plain", "--pushgateway", g.URL()+"/", "--", "sh", "-c", "exit 4")
+	w.lockrun(4, "--key", "plain", "--metrics-file", "sums.prom", "--pushgateway", g.URL()+"/", "--", "sh", "-c", "exit 4")
 	const at = 20
 	var all sync.WaitGroup
 	for range at {
 		all.Go(func() {
-			w.lockrun(0, "--key", "crowd", "--slots", fmt.Sprint(at), "--hook-timeout", "10m", "--backend-timeout", "5m", "--pushgateway", g.URL(), "--", "true")
+			w.lockrun(0, "--key", "crowd", "--slots", fmt.Sprint(at), "--hook-timeout", "10m", "--backend-timeout", "5m", "--metrics-file", "sums.prom", "--pushgateway", g.URL(), "--", "true")
 		})
 	}
 	all.Wait()
@@ -272,11 +272,11 @@ func TestPushgateway(t *testing.T) {
 	}
 	// A gateway that is away costs a warning, and its next push has everything.
 	g.Kill()
-	if said := w.lockrun(0, "--key", "plain", "--hook-timeout", "1s", "--pushgateway", g.URL(), "--", "true"); strings.Count(said, "\n") != 1 || !strings.Contains(said, "next push") {
+	if said := w.lockrun(0, "--key", "plain", "--hook-timeout", "1s", "--metrics-file", "sums.prom", "--pushgateway", g.URL(), "--", "true"); strings.Count(said, "\n") != 1 || !strings.Contains(said, "next push") {
 		t.Errorf("it said %q", said)
 	}
 	g.Restart()
-	w.lockrun(0, "--key", "plain", "--pushgateway", g.URL(), "--", "true")
+	w.lockrun(0, "--key", "plain", "--metrics-file", "sums.prom", "--pushgateway", g.URL(), "--", "true")
 	if text, err := g.Metrics(); err != nil || !strings.Contains(text, `key="plain",outcome="succeeded"} 4`) {
 		t.Errorf("%v\n%s", err, text)
 	}

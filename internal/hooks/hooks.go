@@ -39,8 +39,12 @@ const (
 	// maxOutput is how much of a hook's output is passed on.
 	maxOutput = 64 << 10
 
-	// late is how long after its time a minder may take to have killed everything, before it is killed itself.
-	late = 300 * time.Millisecond
+	// late is how long after its time a minder may take to have killed everything, before it is killed itself: then
+	// nobody is left to find what the hook has started. On a machine with work for a hundred processors that takes a while.
+	late = 2 * time.Second
+
+	// early is kept of the bound for killing, a tenth of it at most.
+	early = 200 * time.Millisecond
 
 	fdAnswer = 3
 )
@@ -57,7 +61,8 @@ type Hook struct {
 // orders are what a minder is told, in its environment's first variable, which the hook does not see.
 type orders struct {
 	Command string
-	Bound   time.Duration
+	Bound   time.Duration // from now on
+	Until   time.Time     // the same as an instant, since the minder's start takes time too
 }
 
 const ordersVariable = "LOCKRUN_HOOK_ORDERS="
@@ -85,7 +90,7 @@ func (h *Hook) Run(ctx context.Context) error {
 	// A minder that is stopped, or hangs in the kernel, is not waited for.
 	backstop := context.AfterFunc(ctx, func() {
 		time.AfterFunc(late, func() { _ = cmd.Process.Kill() })
-		time.AfterFunc(2*late, func() { _ = answers.SetReadDeadline(time.Now()) })
+		time.AfterFunc(late+late/4, func() { _ = answers.SetReadDeadline(time.Now()) })
 	})
 	defer backstop()
 	var a answer
@@ -120,7 +125,8 @@ func (a *answer) error() error {
 
 // start starts the minder.
 func (h *Hook) start(bound time.Duration) (*exec.Cmd, *os.File, error) {
-	told, err := json.Marshal(orders{Command: h.Command, Bound: bound})
+	bound -= min(early, bound/10)
+	told, err := json.Marshal(orders{Command: h.Command, Bound: bound, Until: time.Now().Add(bound)})
 	if err != nil {
 		return nil, nil, err
 	}

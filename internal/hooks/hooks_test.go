@@ -85,7 +85,7 @@ func TestAFloodIsCut(t *testing.T) {
 func TestAHookThatHangs(t *testing.T) {
 	began := time.Now()
 	_, err := hook(t, time.Second, `trap "" TERM INT HUP; while :; do sleep 1; done`, "")
-	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "its time was over") || took < time.Second || took > 30*time.Second {
+	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "its time was over") || took < 500*time.Millisecond || took > time.Minute {
 		t.Errorf("after %v: %v", took, err)
 	}
 }

@@ -24,7 +24,7 @@ func MinderMain(spread func()) int {
 		return 64 // somebody has started it by hand
 	}
 	closeOnExec()
-	deadline := time.After(o.Bound)
+	deadline := time.After(min(o.Bound, time.Until(o.Until))) // the clock may have been set
 	// Whatever ends lockrun's group must not end the minder before it has ended the hook. Caught and not ignored, since
 	// the hook would inherit that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
@@ -103,13 +103,13 @@ func (m *minder) reap(ended chan<- int, all chan<- struct{}) {
 
 // killAll kills until nothing is left, or that is clearly useless: something hangs in the kernel.
 func (m *minder) killAll(all <-chan struct{}) {
-	for range 20 {
+	for range 100 {
 		_ = syscall.Kill(-m.pid, syscall.SIGKILL)
 		killBelow()
 		select {
 		case <-all:
 			return
-		case <-time.After(late / 30):
+		case <-time.After(late / 200):
 		}
 	}
 }
@@ -140,6 +140,6 @@ func (m *minder) finishOutput() {
 	go func() { m.output.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(late / 3):
+	case <-time.After(late / 20):
 	}
 }

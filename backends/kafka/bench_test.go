@@ -100,7 +100,7 @@ func BenchmarkGrown(b *testing.B) {
 	if err := fresh.open(backends.Options{}).Init(context.Background()); err != nil {
 		b.Fatal(err)
 	}
-	warm := s.open(backends.Options{})
+	warm := s.open(backends.Options{Timeout: time.Minute})
 	warmFresh := fresh.open(backends.Options{})
 	var grown, small, warmGrown, warmSmall []time.Duration
 	one := func(s *store, key string) time.Duration {
@@ -120,6 +120,11 @@ func BenchmarkGrown(b *testing.B) {
 		warmGrown, warmSmall = append(warmGrown, cycle(b, warm, "key-1")), append(warmSmall, cycle(b, warmFresh, "key-1"))
 		n++
 	}
+	began := time.Now()
+	if _, err := warm.History(context.Background(), backends.Query{}); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(records)/time.Since(began).Seconds(), "history-records/s")
 	b.ReportMetric(middle(grown), "grown-µs")
 	b.ReportMetric(middle(small), "fresh-µs")
 	b.ReportMetric(middle(grown)/middle(small), "ratio")

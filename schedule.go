@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -60,6 +62,11 @@ func parseSchedule(expr string) (s *schedule, err error) {
 	if err := checkCron(expr); err != nil {
 		return nil, fmt.Errorf("%w: %w; write five fields like '0 1 * * *', or @daily, and CRON_TZ=UTC before it for another zone%s", errNoCron, err, zoneHint(expr))
 	}
+	if !strings.Contains(expr, "TZ=") {
+		if err := checkLocalZone(); err != nil {
+			return nil, err
+		}
+	}
 	parser, err := cron.TryNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 	if err != nil {
 		return nil, err
@@ -78,6 +85,29 @@ func parseSchedule(expr string) (s *schedule, err error) {
 		return nil, errNoTick
 	}
 	return s, nil
+}
+
+// checkLocalZone refuses a TZ that cannot be read. Go takes it for UTC without a word, and a host on which only that is so
+// would name other runs than the rest.
+func checkLocalZone() error {
+	tz := strings.TrimPrefix(os.Getenv("TZ"), ":")
+	if tz == "" {
+		return nil // the host's own, or UTC
+	}
+	var err error
+	if filepath.IsAbs(tz) {
+		var data []byte
+		if data, err = os.ReadFile(tz); err == nil {
+			_, err = time.LoadLocationFromTZData(tz, data)
+		}
+	} else {
+		_, err = time.LoadLocation(tz)
+	}
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("is in the time zone of this host, and TZ=%s names none that is known here; set TZ to a name like Europe/Berlin, or write CRON_TZ=UTC before the expression%s",
+		quoted(tz), zoneHint("TZ="))
 }
 
 // zoneHint helps in an image without a time zone database. It is not linked into lockrun: 450 KB in each start's address

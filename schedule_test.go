@@ -170,3 +170,25 @@ func FuzzSchedule(f *testing.F) {
 		}
 	})
 }
+
+// A zone that Go cannot read counts as UTC for it, and hosts would name different runs.
+func TestAZoneThatIsNotKnownIsNotUTC(t *testing.T) {
+	if _, err := time.LoadLocation("Europe/Berlin"); err != nil {
+		t.Skip("no time zone database here")
+	}
+	for _, tz := range []string{"Mars/Olympus", "CET-1CEST,M3.5.0,M10.5.0/3", "/nonexistent/zone", "/etc/hostname", ":Mars/Olympus"} {
+		t.Setenv("TZ", tz)
+		if _, err := parseSchedule("0 1 * * *"); err == nil || !strings.Contains(err.Error(), "CRON_TZ=UTC") {
+			t.Errorf("TZ=%s: %v", tz, err)
+		}
+		if _, err := parseSchedule("CRON_TZ=UTC 0 1 * * *"); err != nil {
+			t.Errorf("TZ=%s, and a zone of its own: %v", tz, err)
+		}
+	}
+	for _, tz := range []string{"", "UTC", "Europe/Berlin", ":Europe/Berlin", "/usr/share/zoneinfo/Europe/Berlin"} {
+		t.Setenv("TZ", tz)
+		if _, err := parseSchedule("0 1 * * *"); err != nil {
+			t.Errorf("TZ=%s: %v", tz, err)
+		}
+	}
+}

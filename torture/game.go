@@ -19,6 +19,7 @@ type config struct {
 	seed     uint64
 	grants   int           // jobs to start before the game ends
 	atMost   time.Duration // how long it may last; 0: until the grants are reached
+	atLeast  int           // grants for which it may last five times as long, on a machine that has little time
 	workers  int
 	harmed   int // of a hundred runs
 	ttls     []time.Duration
@@ -194,7 +195,7 @@ func (g *game) watch() {
 		g.mu.Lock()
 		g.late.note(now, now-last-latenessEvery)
 		last = now
-		done := ended || g.ended || g.grants >= g.config.grants || g.atMost > 0 && now-begun > g.atMost || g.failure != nil || g.quick && g.hit()
+		done := ended || g.ended || g.grants >= g.config.grants || g.tooLong(now-begun) || g.failure != nil || g.quick && g.hit()
 		g.ended = g.ended || done
 		grants, runs := g.grants, len(g.runs)
 		g.mu.Unlock()
@@ -211,6 +212,11 @@ func (g *game) watch() {
 			g.judge()
 		}
 	}
+}
+
+// tooLong tells whether the time is over. The caller has the lock.
+func (g *game) tooLong(took time.Duration) bool {
+	return g.atMost > 0 && took > g.atMost && (g.grants >= g.atLeast || took > 5*g.atMost)
 }
 
 // hit tells whether something was found that a quick game ends with. The caller has the lock.

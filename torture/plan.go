@@ -93,6 +93,9 @@ func (g *game) newPlan(worker, n int) plan {
 	if r.IntN(6) == 0 {
 		p.Work = between(r, 0, 2*ttl)
 	}
+	if g.crowded { // somebody is to be there when another comes back late
+		p.Work, p.Wait = max(p.Work, between(r, 0, ttl)), max(p.Wait, ttl)
+	}
 	if r.IntN(8) == 0 {
 		p.Exit = 3
 	}

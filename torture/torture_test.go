@@ -21,7 +21,7 @@ func shortConfig(t *testing.T, grants int) config {
 		s = rand.Uint64N(1_000_000) + 1
 	}
 	t.Logf("seed %d; -torture-seed %d plans the same", s, s)
-	return config{lockrun: program, job: jobProgram, seed: s, grants: grants, atMost: 12 * time.Second, workers: 4, harmed: 25,
+	return config{lockrun: program, job: jobProgram, seed: s, grants: grants, atMost: 12 * time.Second, atLeast: 20, workers: 4, harmed: 25,
 		ttls: []time.Duration{500 * time.Millisecond, time.Second}, timeout: 2 * time.Second, slack: 5 * time.Second, small: true,
 		progress: func(string, ...any) {}}
 }
@@ -57,7 +57,7 @@ func TestMutants(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			o := &options{config: shortConfig(t, 10000)}
-			o.atMost, o.workers, o.slack = 2*time.Minute, 6, time.Second
+			o.atMost, o.atLeast, o.workers, o.slack = 2*time.Minute, 0, 6, time.Second
 			r, err := o.findMutant(b, m)
 			if err != nil {
 				t.Fatal(err)

@@ -216,7 +216,7 @@ func TestAcquireWithAMinderAnswersAsRunDoes(t *testing.T) {
 	}{
 		{"", "--while-pid 999999999", codeUsage, "there is no such process"},
 		{"", "--while-pid $$ --backend sqlite:///nonexistent/x.db", codeUnavailable, "/nonexistent"},
-		{"", "--while-pid $$ --backend kafka://h/", codeUsage, "knows no scheme kafka"},
+		{"", "--while-pid $$ --backend nosuch://h/", codeUsage, "knows no scheme nosuch"},
 		{`"$lockrun" acquire --key k --holder me >token;`, "--while-pid $$ -v", codeSkipped, "skipped: \"k\" is held by me"},
 		{"", "--while-pid $$ --exit-code skipped=9", 9, ""},
 		{`"$lockrun" release --key k --token $(cat token);`, "--while-pid $$ --run-id r --exit-code done=3 >token; \"$lockrun\" release --key k --token $(cat token); \"$lockrun\" acquire --key k --run-id r --while-pid $$", codeDone, ""},

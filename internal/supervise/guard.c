@@ -97,11 +97,13 @@ static int listen_to(struct guard *g, int wait) {
 	struct pollfd p[2] = {{0, POLLIN, 0}, {g->timer, POLLIN, 0}};
 	int timeout = wait ? census(g) : 0;
 	if (wait && g->deadline_ns >= 0 && g->deadline_ns != g->done_ns) {
+		// One that has passed is looked for in the pipe first: lockrun may have moved it while this process waited for the
+		// processor, or was being executed.
 		int64_t left = g->deadline_ns - now_ns();
-		if (left <= 0)
-			return 0;
 		struct itimerspec at = {{0, 0}, {g->deadline_ns / 1000000000, g->deadline_ns % 1000000000}};
-		if (g->timer < 0 || timerfd_settime(g->timer, TFD_TIMER_ABSTIME, &at, NULL))
+		if (left <= 0)
+			timeout = 0;
+		else if (g->timer < 0 || timerfd_settime(g->timer, TFD_TIMER_ABSTIME, &at, NULL))
 			timeout = left / 1000000 < timeout ? left / 1000000 + 1 : timeout < 1000 ? timeout : 1000; // stops in suspend
 	}
 	if (poll(p, g->timer < 0 ? 1 : 2, timeout) <= 0 || !p[0].revents)

@@ -112,3 +112,27 @@ func TestGuardsKillIsKnownAfterTheDeadlineMoved(t *testing.T) {
 		}
 	}
 }
+
+// The guard got no processor from before its execution until after the first deadline, which was moved meanwhile.
+func TestLateGuardReadsTheNewsFirst(t *testing.T) {
+	t.Parallel()
+	s := begin(t, plan{Argv: []string{"sh", "-c", "sleep 2; exit 4"}, Term: 900 * time.Millisecond, Kill: time.Second,
+		Later: 300 * time.Millisecond, LaterTerm: time.Hour, LaterKill: time.Hour})
+	guard := 0
+	eventually(t, "there is a guard", func() bool {
+		all, _ := lookAround(0)
+		for _, p := range all {
+			comm := contents("/proc/" + strconv.Itoa(p.pid) + "/comm")
+			if p.ppid == s.Process.Pid && comm != "sh\n" && comm != "sleep\n" {
+				guard = p.pid
+			}
+		}
+		return guard != 0
+	})
+	syscall.Kill(guard, syscall.SIGSTOP)
+	time.Sleep(1200 * time.Millisecond)
+	syscall.Kill(guard, syscall.SIGCONT)
+	if rep := s.end(); rep.Code != 4 || rep.Cause != CauseNone || !rep.Gone {
+		t.Errorf("%+v", rep)
+	}
+}

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -70,6 +71,8 @@ static void detach(int nfds) {
 	sigset_t all;
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
+	// It sleeps until it has to be quick. Where that may not be asked for, it is as quick as its host lets it be.
+	setpriority(PRIO_PROCESS, 0, -20);
 	if (chdir("/")) // a working directory keeps its file system from being unmounted
 		errno = 0;
 #ifdef SYS_close_range

@@ -237,6 +237,10 @@ void tree_strike(struct tree *t) {
 	// not grow while it is being counted.
 	if (t->command_lives)
 		kill(-t->child, SIGSTOP);
+	// Those who have left the group are known from the last census. On a host without time for us, reading all of /proc
+	// takes longer than the margin between KILL and the end of the lease.
+	for (int i = 0; i < known.n; i++)
+		send(&known.p[i], SIGSTOP);
 	look_around(t, &procs);
 	recognise(t, &procs, 0);
 	if (t->command_lives)

@@ -33,14 +33,15 @@ const (
 func main() {
 	on := flag.String("on", "sqlite,redis,mysql,zookeeper,kafka", "which stores to measure")
 	sizes := flag.String("sizes", "10,100,1000", "how many hosts, increasing")
-	span := flag.Duration("for", 2*time.Second, "how long beats are counted at each size")
+	span := flag.Duration("for", time.Second, "how long beats are counted in each round")
+	rounds := flag.Int("rounds", 3, "how often each is measured; medians are told")
 	flag.Parse()
 	ns, err := numbers(*sizes)
 	if err == nil {
-		fmt.Println("| store | hosts | start at one instant: all done after | median run | slowest run | later than 5 s | beats a second | a key takes |")
-		fmt.Println("|---|---|---|---|---|---|---|---|")
+		fmt.Println("| store | hosts | start at one instant: all done after | runs a second | median run | slowest run | later than 5 s | beats a second | a key takes |")
+		fmt.Println("|---|---|---|---|---|---|---|---|---|")
 		for name := range strings.SplitSeq(*on, ",") {
-			if err = measure.Perform(func(s *measure.Stage) { table(s, name, ns, *span) }); err != nil {
+			if err = measure.Perform(func(s *measure.Stage) { table(s, name, ns, *span, *rounds) }); err != nil {
 				err = fmt.Errorf("%s: %w", name, err)
 				break
 			}
@@ -66,31 +67,34 @@ func numbers(list string) (all []int, err error) {
 	return all, nil
 }
 
-// table prints one line a size, and what a host more costs.
-func table(s *measure.Stage, name string, sizes []int, span time.Duration) {
+// table prints one line a size.
+func table(s *measure.Stage, name string, sizes []int, span time.Duration, rounds int) {
 	st := start(s, name)
 	st.crowd(1, "warm") // what is made or learnt once
-	var took []time.Duration
-	for _, n := range sizes {
+	for i, n := range sizes {
 		before := st.bytes()
-		runs := st.crowd(n, fmt.Sprint("start-", n))
-		each := "" // where the store does not tell
-		if after := st.bytes(); before > 0 && n == sizes[len(sizes)-1] {
-			each = fmt.Sprintf("%.1f KB", float64(after-before)/float64(n)/1024)
-		}
+		var all, middle, slowest []time.Duration
+		var beats []float64
 		late := 0
-		for _, d := range runs.each {
-			if d > usual {
-				late++
+		for round := range rounds {
+			c := st.crowd(n, fmt.Sprintf("start-%d-%d", n, round))
+			all, middle, slowest = append(all, c.all), append(middle, measure.Median(c.each)), append(slowest, slices.Max(c.each))
+			for _, d := range c.each {
+				if d > usual {
+					late++
+				}
 			}
 		}
-		took = append(took, runs.all)
-		fmt.Printf("| %s | %d | %s | %s | %s | %d | %.0f | %s |\n", st.name, n, ms(runs.all), ms(measure.Median(runs.each)), ms(slices.Max(runs.each)),
-			late, st.beats(n, span), each)
+		each := "" // where the store does not tell
+		if after := st.bytes(); after > 0 && i == len(sizes)-1 {
+			each = fmt.Sprintf("%.1f KB", float64(after-before)/float64(n*rounds)/1024)
+		}
+		for range rounds {
+			beats = append(beats, st.beats(n, span))
+		}
+		fmt.Printf("| %s | %d | %s | %.0f | %s | %s | %d of %d | %.0f | %s |\n", st.name, n, ms(measure.Median(all)), float64(n)/measure.Median(all).Seconds(),
+			ms(measure.Median(middle)), ms(measure.Median(slowest)), late, n*rounds, measure.Median(beats), each)
 	}
-	last := len(sizes) - 1
-	rate := float64(sizes[last]-sizes[last-1]) / (took[last] - took[last-1]).Seconds()
-	fmt.Printf("| %s | each further host | %.2f ms (%.0f runs a second) | | | | | |\n", st.name, 1000/rate, rate)
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond)) }

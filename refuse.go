@@ -97,6 +97,9 @@ func (r *runner) openAndAcquire(ctx, patience context.Context) (a answer) {
 	}
 	q := &acquirer{b: a.b, req: req, wait: r.patience(), timeout: r.cfg.BackendTimeout, now: bootNow,
 		waiting: func(h *backends.HeldError) { r.ui.notice("waiting: %v", h) }}
+	if r.cfg.OnUnavail != "run" && r.cfg.OnUnavail != "fallback" { // these say what else to do instead of asking on
+		q.silent = func(err error) { r.ui.notice("waiting, though the store has stopped answering: %v", err) }
+	}
 	a.g, a.err = q.acquire(ctx, patience)
 	a.waited, a.took = r.waited+q.req.Waited, q.took
 	return a

@@ -23,6 +23,7 @@ type acquirer struct {
 	timeout time.Duration // bound on each exchange, and on all attempts that stay without an answer
 	now     func() time.Duration
 	waiting func(*backends.HeldError) // told once, before the first wait
+	silent  func(error)               // told once, where the store stops answering a waiter; nil: an outage ends the wait
 
 	took *time.Duration // out: from asking for the last time to the answer; nil: there was none
 }
@@ -36,21 +37,36 @@ type granted struct {
 // acquire returns a lease, or the refusal, or an error that means "not known". patience ends the waiting at once; ctx
 // ends the exchange under way as well. After an error that is not a refusal nothing is left behind, as far as the store
 // could be reached.
+//
+// A first attempt without an answer is the last one. A waiter, who knows from an earlier answer that the store and its key
+// are there, sits an outage out for as long as it would have waited anyway.
 func (a *acquirer) acquire(ctx, patience context.Context) (granted, error) {
 	start := a.now()
-	refused := false
+	refused, silent := false, false
 	for back := (backoff{first: 25 * time.Millisecond, most: time.Second}); ; {
 		if refused {
 			a.req.Waited = a.now() - start
 		}
-		a.req.Last = a.wait != WaitForever && a.now()-start >= a.wait
+		a.req.Last = a.over(start)
 		began := a.now()
 		g, err := a.ask(ctx, patience)
-		if took := a.now() - began; err == nil || codeOf(err) != codeUnavailable {
+		unknown := err != nil && codeOf(err) == codeUnavailable
+		if took := a.now() - began; !unknown {
 			a.took = &took
 		}
 		var held *backends.HeldError
-		if !errors.As(err, &held) || a.req.Last || patience.Err() != nil {
+		switch {
+		case unknown && (!refused || a.silent == nil || backends.IsPermanent(err) || a.over(start) || patience.Err() != nil):
+			a.abandon()
+			return g, err
+		case unknown:
+			if !silent {
+				a.silent(err)
+			}
+			silent = true
+			sleep(patience, min(back.next(), a.left(start)))
+			continue
+		case !errors.As(err, &held) || a.req.Last || patience.Err() != nil:
 			return g, err
 		}
 		if !refused && a.waiting != nil {
@@ -61,13 +77,21 @@ func (a *acquirer) acquire(ctx, patience context.Context) (granted, error) {
 	}
 }
 
+// over tells whether the time to wait is.
+func (a *acquirer) over(start time.Duration) bool { return a.left(start) == 0 }
+
+// left is what is left of the time to wait.
+func (a *acquirer) left(start time.Duration) time.Duration {
+	if a.wait == WaitForever {
+		return WaitForever
+	}
+	return max(a.wait-(a.now()-start), 0)
+}
+
 // pause waits until the key may be free, the time to wait is over, or patience ends; never longer than the backend
 // needs to tell, and d where it cannot tell.
 func (a *acquirer) pause(patience context.Context, start, d time.Duration) {
-	left := WaitForever
-	if a.wait != WaitForever {
-		left = max(a.wait-(a.now()-start), 0)
-	}
+	left := a.left(start)
 	w, ok := a.b.(backends.Waiter)
 	if !ok {
 		sleep(patience, min(d, left))
@@ -84,7 +108,7 @@ func (a *acquirer) pause(patience context.Context, start, d time.Duration) {
 }
 
 // ask sends one acquire, and the same again with the same owner while the answer is not known and the backend timeout
-// lasts.
+// lasts. It gives nothing back: whoever asks again finds by its owner what an unanswered try has taken.
 //
 //	nil                           the lease is ours
 //	*HeldError, *DoneError, ...   the store positively refused: final here
@@ -103,7 +127,6 @@ func (a *acquirer) ask(ctx, patience context.Context) (granted, error) {
 		}
 		d := back.next()
 		if backends.IsPermanent(err) || a.now()+d >= giveUp || !sleep(patience, d) {
-			a.abandon()
 			return granted{}, why
 		}
 	}

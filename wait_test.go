@@ -226,6 +226,90 @@ func TestWaitingWithoutNotificationBacksOff(t *testing.T) {
 	})
 }
 
+// outage is a store whose answers are lost from the second acquire on, until it is back.
+func outage(b backends.Backend, back time.Duration) *noisy {
+	now := virtualClock()
+	return &noisy{Backend: b, before: func(ctx context.Context, n int) error {
+		switch {
+		case n == 1 || now() >= back:
+			return nil
+		case n%2 == 0:
+			return errNoAnswer
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+}
+
+func TestAWaiterSitsAnOutageOut(t *testing.T) {
+	for _, wait := range []time.Duration{10 * time.Minute, WaitForever} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.New(nil, backends.Keep{})
+			l := hold(t, store.Open(), time.Hour)
+			b := outage(store.Open(), 2*time.Minute)
+			time.AfterFunc(time.Minute, func() { _ = l.Release(context.Background(), backends.End{Outcome: backends.Succeeded}) })
+			a := askFor(b, time.Minute, wait)
+			told := 0
+			a.silent = func(error) { told++ }
+			if _, err := a.acquire(t.Context(), t.Context()); err != nil {
+				t.Fatalf("wait %v: %v after %v", wait, err, a.now())
+			}
+			if a.now() < 2*time.Minute || a.now() > 2*time.Minute+10*time.Second || told != 1 || b.abandoned != 0 {
+				t.Errorf("granted after %v, told %d times, abandoned %d times", a.now(), told, b.abandoned)
+			}
+		})
+	}
+}
+
+func TestAnOutageDoesNotMakeAWaitLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(nil, backends.Keep{})
+		hold(t, store.Open(), time.Hour)
+		b := outage(store.Open(), time.Hour)
+		a := askFor(b, time.Minute, time.Minute)
+		a.silent = func(error) {}
+		_, err := a.acquire(t.Context(), t.Context())
+		if codeOf(err) != codeUnavailable || !errors.Is(err, errNoAnswer) || a.now() < time.Minute || a.now() > 66*time.Second || b.abandoned != 1 {
+			t.Errorf("%v after %v, abandoned %d times", err, a.now(), b.abandoned)
+		}
+	})
+}
+
+func TestAWaiterIsNotKeptByWhatAskingCannotMend(t *testing.T) {
+	permanent := &backends.Error{Op: "acquire", Backend: "b", Err: errors.New("no table"), Permanent: true}
+	for name, c := range map[string]struct {
+		why      error
+		patience time.Duration // until a signal ends it
+		other    bool          // --on-unavailable says what else to do
+		within   time.Duration
+	}{
+		"permanent":      {why: permanent, patience: time.Hour, within: 2 * time.Second},
+		"impatient":      {why: errNoAnswer, patience: 20 * time.Second, within: 20 * time.Second},
+		"something else": {why: errNoAnswer, patience: time.Hour, other: true, within: 8 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.New(nil, backends.Keep{})
+			hold(t, store.Open(), time.Hour)
+			b := &noisy{Backend: store.Open(), before: func(_ context.Context, n int) error {
+				if n == 1 {
+					return nil
+				}
+				return c.why
+			}}
+			patience, impatient := context.WithCancel(t.Context())
+			defer time.AfterFunc(c.patience, impatient).Stop()
+			a := askFor(b, time.Minute, WaitForever)
+			if !c.other {
+				a.silent = func(error) {}
+			}
+			_, err := a.acquire(t.Context(), patience)
+			if !errors.Is(err, c.why) || a.now() > c.within || b.abandoned != 1 {
+				t.Errorf("%s: %v after %v, abandoned %d times", name, err, a.now(), b.abandoned)
+			}
+		})
+	}
+}
+
 func TestImpatienceEndsTheWaitAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New(nil, backends.Keep{})

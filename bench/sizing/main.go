@@ -35,13 +35,14 @@ func main() {
 	sizes := flag.String("sizes", "10,100,1000", "how many hosts, increasing")
 	span := flag.Duration("for", time.Second, "how long beats are counted in each round")
 	rounds := flag.Int("rounds", 3, "how often each is measured; medians are told")
+	partitions := flag.Int("partitions", 1, "Kafka's")
 	flag.Parse()
 	ns, err := numbers(*sizes)
 	if err == nil {
 		fmt.Println("| store | hosts | start at one instant: all done after | runs a second | median run | slowest run | later than 5 s | beats a second | a key takes |")
 		fmt.Println("|---|---|---|---|---|---|---|---|---|")
 		for name := range strings.SplitSeq(*on, ",") {
-			if err = measure.Perform(func(s *measure.Stage) { table(s, name, ns, *span, *rounds) }); err != nil {
+			if err = measure.Perform(func(s *measure.Stage) { table(start(s, name, *partitions), ns, *span, *rounds) }); err != nil {
 				err = fmt.Errorf("%s: %w", name, err)
 				break
 			}
@@ -68,8 +69,7 @@ func numbers(list string) (all []int, err error) {
 }
 
 // table prints one line a size.
-func table(s *measure.Stage, name string, sizes []int, span time.Duration, rounds int) {
-	st := start(s, name)
+func table(st *store, sizes []int, span time.Duration, rounds int) {
 	st.crowd(1, "warm") // what is made or learnt once
 	for i, n := range sizes {
 		before := st.bytes()

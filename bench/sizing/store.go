@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,7 +27,7 @@ type store struct {
 }
 
 // start starts a store, with what lockrun needs in it.
-func start(s *measure.Stage, name string) *store {
+func start(s *measure.Stage, name string, partitions int) *store {
 	st := &store{ttl: 10 * time.Minute, bytes: func() int64 { return 0 }}
 	switch name {
 	case "sqlite":
@@ -56,6 +57,9 @@ func start(s *measure.Stage, name string) *store {
 	case "kafka":
 		k := testserver.StartKafka(s, testserver.KafkaConfig{})
 		st.name, st.url, st.open = "Kafka", k.URL("sizing"), kafka.Open
+		if partitions > 1 {
+			st.name, st.url = fmt.Sprintf("Kafka, %d partitions", partitions), fmt.Sprintf("%s?partitions=%d", st.url, partitions)
+		}
 	default:
 		s.Fatalf("no store is called %q", name)
 	}

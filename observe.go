@@ -26,7 +26,7 @@ type observers struct {
 	env func(vars []string) []string // the environment of a hook, from what it is told
 
 	ctx  context.Context // ends when all have to be done
-	stop context.CancelFunc
+	stop context.CancelCauseFunc
 	all  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -41,7 +41,7 @@ func newObservers(cfg *Config, u *ui, env func(vars []string) []string) *observe
 	if len(cfg.Hooks) == 0 && cfg.Ping == "" && cfg.MetricsFile == "" && cfg.Pushgateway == "" {
 		return nil
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancelCause(context.Background())
 	return &observers{cfg: cfg, ui: u, env: env, ctx: ctx, stop: stop, told: map[string]bool{}}
 }
 
@@ -182,10 +182,10 @@ func (o *observers) ended(rec backends.Record, run *metrics.Run, suffix string) 
 
 // wait waits for all observers, for --hook-timeout at most, and for a second once TERM or INT asks lockrun to end.
 func (o *observers) wait(signals *supervise.Signals) {
-	defer o.stop()
+	defer o.stop(nil)
 	through := make(chan struct{})
 	go func() { o.all.Wait(); close(through) }()
-	over := time.AfterFunc(o.cfg.HookTimeout, o.stop)
+	over := time.AfterFunc(o.cfg.HookTimeout, func() { o.stop(nil) })
 	defer over.Stop()
 	select {
 	case <-through:
@@ -204,7 +204,7 @@ func (o *observers) wait(signals *supervise.Signals) {
 			return
 		case s := <-signals.C():
 			if ends(s) {
-				time.AfterFunc(time.Second, o.stop)
+				time.AfterFunc(time.Second, func() { o.stop(hooks.ErrToldToEnd) })
 				tooLate.Reset(time.Second + obstinate)
 			}
 		}

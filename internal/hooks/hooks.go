@@ -10,9 +10,10 @@
 //   - It is in lockrun's process group, which marks it for package supervise as no part of the job; the hook is in a group
 //     of its own, below it. The minder is a subreaper, so that whatever a hook leaves behind stays below it too, instead of
 //     becoming a child of lockrun, where it would look like a descendant of COMMAND.
-//   - It ends the hook, and everything that the hook started, when the time is over; and it is the one that waits.
+//   - It ends the hook, and everything that the hook started, when the time is over, when lockrun lets go of the pipe that
+//     it holds it by, and when lockrun is dead; and it is the one that waits.
 //   - It reads what the hook prints, passes on so much, and drops the rest: a flood reaches neither log nor lockrun.
-//   - It has none of lockrun's descriptors but stderr, the record and the pipe for its answer, so that no lock is inherited.
+//   - It has none of lockrun's descriptors but stderr, the record and the two pipes, so that no lock is inherited.
 //
 // # What does not hold
 //
@@ -29,6 +30,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -47,7 +49,11 @@ const (
 	early = 200 * time.Millisecond
 
 	fdAnswer = 3
+	fdLeash  = 4 // ends when the hook has to
 )
+
+// ErrToldToEnd is the cause of a context that ended because lockrun was told to, and not because time was over.
+var ErrToldToEnd = errors.New("lockrun was told to end")
 
 // Hook is one command to be run.
 type Hook struct {
@@ -82,13 +88,16 @@ func (h *Hook) Run(ctx context.Context) error {
 	if !ok {
 		return errors.New("a hook needs a bound")
 	}
-	cmd, answers, err := h.start(time.Until(deadline))
+	cmd, answers, leash, err := h.start(time.Until(deadline))
 	if err != nil {
 		return fmt.Errorf("it cannot be started: %w", err)
 	}
 	defer answers.Close()
+	letGo := sync.OnceFunc(func() { leash.Close() })
+	defer letGo()
 	// A minder that is stopped, or hangs in the kernel, is not waited for.
 	backstop := context.AfterFunc(ctx, func() {
+		letGo()
 		time.AfterFunc(late, func() { _ = cmd.Process.Kill() })
 		time.AfterFunc(late+late/4, func() { _ = answers.SetReadDeadline(time.Now()) })
 	})
@@ -101,6 +110,8 @@ func (h *Hook) Run(ctx context.Context) error {
 		return errors.New("it did not end in time")
 	case err != nil:
 		return errors.New("its minder was killed")
+	case a.Late && errors.Is(context.Cause(ctx), ErrToldToEnd):
+		return fmt.Errorf("it was stopped, since %w", ErrToldToEnd)
 	}
 	return a.error()
 }
@@ -123,34 +134,40 @@ func (a *answer) error() error {
 	return nil
 }
 
-// start starts the minder.
-func (h *Hook) start(bound time.Duration) (*exec.Cmd, *os.File, error) {
+// start starts the minder. It answers on the first pipe, and ends the hook when the second is closed.
+func (h *Hook) start(bound time.Duration) (cmd *exec.Cmd, answers, leash *os.File, err error) {
 	bound -= min(early, bound/10)
 	told, err := json.Marshal(orders{Command: h.Command, Bound: bound, Until: time.Now().Add(bound)})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	answers, theirs, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer theirs.Close()
 	stdin, err := filled(h.Stdin)
 	if err != nil {
-		answers.Close()
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	defer stdin.Close()
-	cmd := &exec.Cmd{Path: h.Program, Args: []string{MinderName}, Env: append([]string{ordersVariable + string(told)}, h.Env...),
-		Stdin: stdin, ExtraFiles: []*os.File{theirs}}
+	answers, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer theirs.Close()
+	held, leash, err := os.Pipe()
+	if err != nil {
+		answers.Close()
+		return nil, nil, nil, err
+	}
+	defer held.Close()
+	cmd = &exec.Cmd{Path: h.Program, Args: []string{MinderName}, Env: append([]string{ordersVariable + string(told)}, h.Env...),
+		Stdin: stdin, ExtraFiles: []*os.File{theirs, held}}
 	if h.Stderr != nil { // else /dev/null
 		cmd.Stderr = h.Stderr
 	}
 	if err := cmd.Start(); err != nil {
 		answers.Close()
-		return nil, nil, errors.New(plain(err))
+		leash.Close()
+		return nil, nil, nil, errors.New(plain(err))
 	}
-	return cmd, answers, nil
+	return cmd, answers, leash, nil
 }
 
 // filled is a pipe that holds data and then ends.

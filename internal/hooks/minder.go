@@ -31,9 +31,19 @@ func MinderMain(spread func()) int {
 	spread()
 	becomeReaper()
 	m := &minder{}
-	a := m.mind(o.Command, deadline)
+	a := m.mind(o.Command, deadline, letGo(os.NewFile(fdLeash, "leash")))
 	_ = json.NewEncoder(os.NewFile(fdAnswer, "answer")).Encode(a) // where lockrun is gone nobody is left to be told
 	return 0
+}
+
+// letGo is closed when lockrun has let go of the other end of the pipe, or is dead.
+func letGo(leash *os.File) <-chan struct{} {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = leash.Read(make([]byte, 1)) // nothing is ever written
+	}()
+	return gone
 }
 
 func firstVariable() string {
@@ -50,8 +60,8 @@ type minder struct {
 	more   atomic.Bool // there was more output than is passed on
 }
 
-// mind runs the command to its end, or to the deadline.
-func (m *minder) mind(command string, deadline <-chan time.Time) answer {
+// mind runs the command to its end, to the deadline, or until lockrun lets go.
+func (m *minder) mind(command string, deadline <-chan time.Time, gone <-chan struct{}) answer {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return answer{Failure: err.Error()}
@@ -72,6 +82,10 @@ func (m *minder) mind(command string, deadline <-chan time.Time) answer {
 	case <-all:
 	case <-deadline:
 		a.Late = true
+	case <-gone:
+		a.Late = true
+	}
+	if a.Late {
 		m.killAll(all)
 	}
 	select {

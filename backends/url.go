@@ -3,6 +3,7 @@ package backends
 import (
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -138,6 +139,9 @@ func (u *URL) checkHost(h string) error {
 	}
 	if name == "" || strings.Trim(port, "0123456789") != "" || len(port) > 5 || strings.ContainsAny(name, "[]%\\\"<>^`{|}") {
 		return u.badHost()
+	}
+	if n, err := strconv.Atoi(port); port != "" && (err != nil || n < 1 || n > 65535) {
+		return &UsageError{What: u.Scheme + " URL", Why: "the port of a host is not between 1 and 65535", Remedy: "correct it, or leave it out for the usual one"}
 	}
 	return nil
 }

@@ -62,6 +62,19 @@ func TestURLsRefused(t *testing.T) {
 	}
 }
 
+func TestPortsRefused(t *testing.T) {
+	for _, raw := range []string{"redis://h:99999", "redis://h:65536/0", "kafka://a:1,b:0/t", "zookeeper://[::1]:70000/x"} {
+		if _, err := ParseURL(raw); err == nil || !strings.Contains(err.Error(), "the port of a host is not between 1 and 65535") {
+			t.Errorf("ParseURL(%q): %v", raw, err)
+		}
+	}
+	for _, raw := range []string{"redis://h:65535", "redis://h:1", "redis://h:06379", "redis://[::1]"} {
+		if _, err := ParseURL(raw); err != nil {
+			t.Errorf("ParseURL(%q): %v", raw, err)
+		}
+	}
+}
+
 func TestUnknownParametersAreNamed(t *testing.T) {
 	u, err := ParseURL("redis://h?tls=true&prefix=x&wat=sEcReT")
 	if err != nil {

@@ -34,8 +34,11 @@ type problem struct {
 
 func (s setting) problem(o *option, why string) problem {
 	code, what := codeUsage, s.from
-	if s.level == fromFile {
+	switch {
+	case s.level == fromFile:
 		code, what = codeConfig, s.from+": "+o.toml
+	case s.level == fromFlag && o.short != "": // which of the two was written is not kept
+		what = "-" + o.short + ", " + s.from
 	}
 	return problem{code: code, text: fmt.Sprintf("%s %s", what, why)}
 }

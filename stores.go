@@ -108,7 +108,7 @@ func (s *settler) validateStores() {
 
 // validateSessions asks for a process that lives as long as the lease, where the lease would not outlive it anyway.
 func (s *settler) validateSessions() {
-	if !s.verb.is(vAcquire) || s.cfg.WhilePID != 0 {
+	if !s.verb.is(vAcquire) || s.given("while-pid") {
 		return
 	}
 	for _, st := range s.cfg.Backends {

@@ -163,6 +163,12 @@ func (s *settler) conflict(ids []string, format string, a ...any) {
 	s.wrong(code, format, a...)
 }
 
+// given tells whether somebody set the option, be it to something that is refused.
+func (s *settler) given(id string) bool {
+	_, given := s.chosen[id]
+	return given
+}
+
 // exclusive refuses two settings of one level that contradict each other; of two levels the higher wins. It tells
 // whether a is to be used.
 func (s *settler) exclusive(a, b, why string) (useA, useB bool) {
@@ -197,15 +203,15 @@ func (s *settler) validateChoices() {
 		s.wrong(codeUsage, "--force breaks whichever lease is there and --token only that one; leave one of them out")
 	case s.verb.is(vUnlock) && c.Force:
 		c.Token = 0
-	case s.verb.is(vUnlock) && c.Token == 0:
+	case s.verb.is(vUnlock) && !s.given("token"):
 		s.wrong(codeUsage, "nothing says which lease is meant; give its --token (lockrun status tells it), or --force for whichever is there")
-	case s.verb.is(vRenew|vRelease) && c.Token == 0:
+	case s.verb.is(vRenew|vRelease) && !s.given("token"):
 		s.wrong(codeUsage, "there is no token; give the --token that lockrun acquire printed")
 	case s.verb.is(vStatus) && !c.Watch && s.chosen["interval"].level == fromFlag:
 		s.wrong(codeUsage, "--interval has no use without --watch, because the status is told once")
 	case s.verb.is(vHistory) && !c.Follow && s.chosen["interval"].level == fromFlag:
 		s.wrong(codeUsage, "--interval has no use without --follow, because the history is told once")
-	case s.verb.is(vAcquire) && c.WhilePID == 0 && s.chosen["heartbeat"].level == fromFlag:
+	case s.verb.is(vAcquire) && !s.given("while-pid") && s.chosen["heartbeat"].level == fromFlag:
 		s.wrong(codeUsage, "--heartbeat has no use without --while-pid, because nobody stays to renew the lease")
 	}
 }

@@ -35,7 +35,7 @@ func (b *backend) Doctor(ctx context.Context) []backends.Check {
 		e.fail("session", err)
 		return e.checks
 	}
-	for _, check := range []func(context.Context){e.chroot, e.rights, e.limits, e.quorum} {
+	for _, check := range []func(context.Context){e.chroot, e.rights, e.limits, e.quorum, e.keys} {
 		check(ctx)
 	}
 	e.versions(servers)

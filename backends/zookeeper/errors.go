@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -21,6 +22,31 @@ var (
 	errForeign        = errors.New("what stands under this key was not written by lockrun")
 	errNewer          = errors.New("what stands under this key was written by a newer lockrun")
 )
+
+// keyFault is why one key cannot be read, whatever may be known of others.
+type keyFault struct {
+	key string
+	err error
+}
+
+func (f *keyFault) Error() string {
+	return strconv.Quote(f.key) + ": " + strings.TrimPrefix(f.err.Error(), "zk: ")
+}
+func (f *keyFault) Unwrap() error { return f.err }
+
+// ofKey names the key in an error that is about what stands under it, or about its rights. Others are about the servers.
+func ofKey(key string, err error) error {
+	if errors.Is(err, errForeign) || errors.Is(err, errNewer) || errors.Is(err, zk.ErrNoAuth) {
+		return &keyFault{key, err}
+	}
+	return err
+}
+
+// isKeyFault tells an error of one key.
+func isKeyFault(err error) bool {
+	var f *keyFault
+	return errors.As(err, &f)
+}
 
 // oneLine makes one line of what a server or a library said.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
@@ -96,9 +122,17 @@ func (b *backend) advise(err error) (remedy string, permanent bool) {
 	case errors.Is(err, zk.ErrNoAuth) && b.c.user == "":
 		return "the nodes are closed to others: name the user, and its password in a password_file", true
 	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL):
-		return "check user and password: the nodes belong to whoever ran lockrun init", true
+		return notOursRemedy(err), true
 	}
 	return b.adviseConnection(err)
+}
+
+// notOursRemedy is advice on nodes that are closed to the user of the URL.
+func notOursRemedy(err error) string {
+	if isKeyFault(err) {
+		return "check user and password: the key's nodes belong to whoever made them, so all hosts have to use the same credentials"
+	}
+	return "check user and password: the nodes belong to whoever ran lockrun init"
 }
 
 // adviseConnection is advice about failures to get an answer at all.

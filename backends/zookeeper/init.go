@@ -20,7 +20,8 @@ func (c *config) paths() []string {
 	return append(all, c.keysPath(), c.clockPath())
 }
 
-// Init creates what is missing. Nodes that are there stay as they are, with their rights.
+// Init creates what is missing. Nodes that are there stay as they are, with their rights; it fails where these do not let
+// us use them.
 func (b *backend) Init(ctx context.Context) error {
 	s, err := b.session(ctx)
 	for _, path := range b.c.paths() {
@@ -35,10 +36,22 @@ func (b *backend) Init(ctx context.Context) error {
 			}
 		}
 	}
+	if err == nil {
+		err = b.usable(ctx, s)
+	}
 	if err != nil {
 		return b.fail(ctx, "init", err)
 	}
 	return nil
+}
+
+// usable tries what every run needs: to read the list of keys, and to write the clock. Nodes that are there may be closed to
+// the user of this URL, and that they are there is then no success.
+func (b *backend) usable(ctx context.Context, s *session) error {
+	if err := s.barrier(ctx); err != nil {
+		return err
+	}
+	return b.confirm(ctx, s)
 }
 
 // InitPlan is what Init would do, as commands for zkCli.sh.

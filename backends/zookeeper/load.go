@@ -34,7 +34,7 @@ func (b *backend) load(ctx context.Context, s *session, key string, q query) (*v
 	}
 	for {
 		if err := parallel(len(asks), func(i int) error { return asks[i]() }); err != nil {
-			return nil, err
+			return nil, ofKey(key, err)
 		}
 		// Both answers carry the version of the key's node. Were it not the same, one might be older than a grant and the other
 		// than its lease.
@@ -43,7 +43,7 @@ func (b *backend) load(ctx context.Context, s *session, key string, q query) (*v
 		}
 	}
 	v.waiters = int(queue.stat.NumChildren)
-	return v, v.read(data, names, id, q.runID)
+	return v, ofKey(key, v.read(data, names, id, q.runID))
 }
 
 // read fills a view from what was answered.

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/lockrun/lockrun/backends"
 )
@@ -51,12 +54,14 @@ func (b *backend) keys(ctx context.Context, s *session) ([]string, error) {
 }
 
 // views reads keys for those who only look. The time is asked for where something depends on it, since asking takes a write.
+// Where all keys are listed, those of others are passed over: one odd node must not hide all the rest. The doctor tells.
 func (b *backend) views(ctx context.Context, s *session, keys []string, named bool) ([]*view, error) {
 	all := make([]*view, len(keys))
 	err := parallel(len(keys), func(i int) (err error) {
 		all[i], err = b.load(ctx, s, keys[i], query{waiters: true, timeless: true})
-		if err == nil && !named && !all[i].found {
-			all[i] = nil // gone since it was listed
+		if !named && (isKeyFault(err) || err == nil && !all[i].found) {
+			all[i] = nil // not ours, or gone since it was listed
+			return nil
 		} else if err == nil && all[i].timely() {
 			all[i].now, err = b.nowOrHost(ctx, s)
 		}
@@ -195,7 +200,7 @@ func (b *backend) recordsOf(ctx context.Context, s *session, v *view, q backends
 	}
 	dir := v.path + "/" + refusedName
 	refused, err := s.children(ctx, dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, zk.ErrNoAuth) {
 		return nil, err
 	}
 	slices.SortFunc(refused.children, func(x, y string) int { return bySequence(y, x) })
@@ -223,7 +228,10 @@ func (b *backend) readRecords(ctx context.Context, s *session, key string, paths
 		older := make([]bool, len(some))
 		err := parallel(len(some), func(i int) error {
 			n, err := s.get(ctx, some[i])
-			if err != nil || !n.found { // not found: it was taken away meanwhile
+			switch {
+			case errors.Is(err, zk.ErrNoAuth):
+				return nil // a host with other credentials wrote it; the doctor tells
+			case err != nil || !n.found: // not found: it was taken away meanwhile
 				return err
 			}
 			r := &backends.Record{}

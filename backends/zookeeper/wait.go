@@ -111,7 +111,7 @@ func (w *waiting) first(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	if err := v.read(data.node, names.node, node{}, ""); err != nil {
-		return false, err
+		return false, ofKey(v.key, err)
 	}
 	if v.sameRun(w.r) != nil || !w.inTheWay(v) {
 		return true, nil

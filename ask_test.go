@@ -79,10 +79,42 @@ func TestHistory(t *testing.T) {
 	}
 	for argv, want := range map[string]int{"history --json": 25, "history --json -n 3": 3, "history k --json -n 3": 3, "history --json other": 0,
 		"history --json --outcome failed": 25, "history --json --outcome succeeded": 0, "history --json --outcome skipped,failed -n 7": 7,
+		"history --json --outcome succeeded --outcome failed": 25, "history --json --outcome failed --outcome skipped,lost": 25,
 		"history --json --since 1h": 25, "history --json --since 2000-01-01": 25, "history --json --since 2200-01-01T00:00": 0} {
 		got := invoke(t, open, nil, strings.Fields(argv)...)
 		if n := strings.Count(got.out, "\n"); got.code != 0 || n != want {
 			t.Errorf("%s: %d lines, %+v", argv, n, got)
+		}
+	}
+}
+
+func TestHistoryTakesItsOptionsFromVariables(t *testing.T) {
+	store, open := inMemory()
+	l := taken(t, store, backends.Request{Key: "k", Holder: "h"})
+	if err := l.Release(t.Context(), backends.End{Outcome: backends.Failed}); err != nil {
+		t.Fatal(err)
+	}
+	for env, want := range map[string]int{"LOCKRUN_OUTCOME=succeeded": 0, "LOCKRUN_OUTCOME=succeeded\nlost, failed": 1, "LOCKRUN_SINCE=2200-01-01": 0, "LOCKRUN_SINCE=1h": 1} {
+		if got := invoke(t, open, []string{env}, "history", "--json"); got.code != 0 || strings.Count(got.out, "\n") != want {
+			t.Errorf("%q: %+v", env, got)
+		}
+	}
+	// A hook is given both, about the run that it is told of.
+	if got := invoke(t, open, []string{"LOCKRUN_OWNER=0123456789abcdef0123456789abcdef", "LOCKRUN_OUTCOME=lost"}, "history", "--json"); strings.Count(got.out, "\n") != 1 {
+		t.Errorf("in a hook: %+v", got)
+	}
+	if got := invoke(t, open, []string{"LOCKRUN_FOR=1h", "LOCKRUN_REASON=disk swap"}, "pause", "k", "-v"); got.code != 0 || !strings.Contains(got.err, "skipped for 1h") {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, open, nil, "status", "k"); !strings.Contains(got.out, "disk swap") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestEveryFlagIsAVariable(t *testing.T) {
+	for i := range options {
+		if o := &options[i]; !o.env && !slices.Contains([]string{"force", "print", "while-pid", "help"}, o.name) {
+			t.Errorf("--%s is no variable, and README.md does not say so", o.name)
 		}
 	}
 }

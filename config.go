@@ -21,6 +21,7 @@ type Config struct {
 	HoldAtLeast time.Duration // keep the lease this long after the start; 0: no longer than the job
 	Timeout     time.Duration // longest run of COMMAND; 0: none
 	Grace       time.Duration // between TERM and KILL; default 10s or TTL/6, whichever is less
+	graceGiven  bool          // Grace is not the default, and so never shortened
 
 	Holder      string // who status and history say it is
 	Schedule    string // cron expression that names the run
@@ -51,7 +52,7 @@ type Config struct {
 	Print bool // init
 
 	Since    string        // history: a duration or a time, as checkSince takes it; "" for everything
-	Outcomes string        // history: outcomes, with commas; "" for all
+	Outcomes []string      // history: lists of outcomes, with commas; nil for all
 	Follow   bool          // history
 	Watch    bool          // status
 	Interval time.Duration // status --watch, history --follow: how often the store is asked

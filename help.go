@@ -90,11 +90,19 @@ func writeOptions(b *strings.Builder, v verb) {
 			fmt.Fprintf(b, "%-*s", helpColumn, left)
 		}
 		b.WriteString(o.help)
-		if o.def != "" {
-			fmt.Fprintf(b, " (%s)", o.def)
+		if def := o.defaultIn(v); def != "" {
+			fmt.Fprintf(b, " (%s)", def)
 		}
 		b.WriteByte('\n')
 	}
+}
+
+// defaultIn is the default of the option as help tells it of a verb: doctor takes the options of a run and needs none.
+func (o *option) defaultIn(v verb) string {
+	if o.def == "required" && v == vDoctor {
+		return "none: no job is examined"
+	}
+	return o.def
 }
 
 // writeExitCodes tells lockrun's own codes with the names that --exit-code takes.

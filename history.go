@@ -40,7 +40,7 @@ func doHistory(c *call) int {
 
 // query is what was asked for. How long ago something was is told by the store's clock, which may have to be asked.
 func (c *call) query(ctx context.Context, b backends.Backend) (backends.Query, error) {
-	q := backends.Query{Limit: c.cfg.Limit, Outcomes: outcomesOf(c.cfg.Outcomes)}
+	q := backends.Query{Limit: c.cfg.Limit, Outcomes: outcomesOf(c.cfg.Outcomes...)}
 	if len(c.cfg.Keys) > 0 {
 		q.Key = c.cfg.Keys[0]
 	}
@@ -97,14 +97,13 @@ func checkOutcomes(list string) error {
 	return nil
 }
 
-// outcomesOf takes a list apart; nil for an empty one.
-func outcomesOf(list string) []backends.Outcome {
-	if list == "" {
-		return nil
-	}
+// outcomesOf takes lists apart; nil where there is none.
+func outcomesOf(lists ...string) []backends.Outcome {
 	var all []backends.Outcome
-	for word := range strings.SplitSeq(list, ",") {
-		all = append(all, backends.Outcome(strings.TrimSpace(word)))
+	for _, list := range lists {
+		for word := range strings.SplitSeq(list, ",") {
+			all = append(all, backends.Outcome(strings.TrimSpace(word)))
+		}
 	}
 	return all
 }

@@ -98,8 +98,8 @@ func (m *roff) options(v verb) {
 			term += " " + o.arg
 		}
 		meaning := o.help
-		if o.def != "" {
-			meaning += " (" + o.def + ")"
+		if def := o.defaultIn(v); def != "" {
+			meaning += " (" + def + ")"
 		}
 		m.item(term, meaning)
 	})

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -79,7 +80,12 @@ func (a *atTerminal) end(typed string, sig syscall.Signal) int {
 	} else if err := a.cmd.Process.Signal(sig); err != nil {
 		a.t.Fatal(err)
 	}
-	<-a.gone
+	select {
+	case <-a.gone:
+	case <-time.After(time.Minute):
+		_ = a.cmd.Process.Kill()
+		a.t.Fatalf("it does not end: %q", a.text())
+	}
 	var exit *exec.ExitError
 	if err := a.cmd.Wait(); err != nil && !errors.As(err, &exit) {
 		a.t.Fatal(err)
@@ -116,6 +122,9 @@ func TestWatchAtATerminal(t *testing.T) {
 		sig   syscall.Signal
 		code  int
 	}{{"\x03", 0, 130}, {"", syscall.SIGTERM, 143}, {"", syscall.SIGHUP, 129}} {
+		if c.sig == syscall.SIGHUP && signal.Ignored(c.sig) {
+			continue // the tests run under nohup, which lockrun respects
+		}
 		a := startAtTerminal(t, pty.Winsize{Rows: 8, Cols: 60}, nil, "status", "--watch", "--interval", "10ms", "-b", url)
 		a.until("three pictures", func(s string) bool { return strings.Count(s, home) >= 3 })
 		if code := a.end(c.typed, c.sig); code != c.code {

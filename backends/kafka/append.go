@@ -21,6 +21,9 @@ type answer struct {
 //
 // Where the reply to the append is lost, the record is looked for in the log: if it is there, it counts as answered.
 func (l *log) do(ctx context.Context, e *ledger.Entry, check func(*ledger.State) error) (answer, error) {
+	if err := l.b.usable(ctx); err != nil {
+		return answer{}, err
+	}
 	id, key, value, carry, err := l.prepare(ctx, e, check)
 	if err != nil {
 		return answer{}, err
@@ -52,6 +55,9 @@ func (l *log) prepare(ctx context.Context, e *ledger.Entry, check func(*ledger.S
 		if err := l.freshen(book); err != nil {
 			return err
 		}
+		if e.Kind == ledger.Lock && l.said != 0 && l.said != l.b.c.partitions {
+			return l.b.differs(l.said)
+		}
 		page, err := book.Page(e.Key)
 		if err != nil {
 			return err
@@ -71,8 +77,9 @@ func (l *log) prepare(ctx context.Context, e *ledger.Entry, check func(*ledger.S
 	return id, e.RecordKey(), value, carry, err
 }
 
-// sign adds how long things are kept, where that is not the default.
+// sign adds how keys are spread, and how long things are kept, where that is not the default.
 func (c *config) sign(e *ledger.Entry) {
+	e.Partitions = c.partitions
 	if c.keep.Runs != backends.DefaultKeep.Runs {
 		e.KeepRuns = c.keep.Runs
 	}

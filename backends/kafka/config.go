@@ -61,6 +61,8 @@ func (c *config) setTopic(u *backends.URL) error {
 		return wrong("the path does not name the topic", "write kafka://b1:9092,b2:9092/topic")
 	case len(t) > 249 || t == "." || t == ".." || strings.Trim(t, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") != "":
 		return wrong(fmt.Sprintf("%.60q cannot be the name of a topic", t), "use at most 249 letters, digits, dots, dashes and underscores")
+	case strings.HasPrefix(t, "__"):
+		return wrong(fmt.Sprintf("%.60q is one of Kafka's own topics: their names begin with two underscores", t), "give lockrun a topic of its own")
 	}
 	return nil
 }

@@ -52,6 +52,7 @@ func TestWrongURLs(t *testing.T) {
 		"kafka://b/":                             "does not name the topic",
 		"kafka://b/a/b":                          "cannot be the name",
 		"kafka://b/..":                           "cannot be the name",
+		"kafka://b/__consumer_offsets":           "Kafka's own",
 		"kafka://b/" + strings.Repeat("x", 250):  "cannot be the name",
 		"kafka://b/t?sasl=plain":                 "no user",
 		"kafka://u@b/t?sasl=kerberos":            "sasl is none of",

@@ -16,6 +16,10 @@ func (b *backend) fail(op string, err error) error {
 	}
 	e := &backends.Error{Op: op, Backend: b.c.name, Err: err}
 	e.Remedy, e.Permanent = wire.Advice(err)
+	var u *unfit
+	if errors.As(err, &u) {
+		e.Remedy, e.Permanent = u.remedy, true
+	}
 	for _, a := range advice {
 		if errors.Is(err, a.err) {
 			e.Remedy, e.Permanent = fmt.Sprintf(a.remedy, b.c.wire.Topic), a.permanent

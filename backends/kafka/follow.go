@@ -13,6 +13,9 @@ import (
 // Follow reads the topic from its beginning, since what a record ends was begun by an earlier one, and then waits for what
 // comes. See backends.Follower.
 func (b *backend) Follow(ctx context.Context, q backends.Query, emit func(backends.Record) error) error {
+	if err := b.agree(ctx, false); err != nil {
+		return b.fail("follow", err)
+	}
 	logs := b.logs
 	if q.Key != "" {
 		logs = []*log{b.log(q.Key)}

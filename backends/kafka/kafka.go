@@ -28,7 +28,8 @@ type backend struct {
 	logs   []*log // by partition
 	writer string // names the appends of this process
 	seq    atomic.Int64
-	looked atomic.Bool // at the topic's settings, before the first lease
+	looked atomic.Bool // at the topic, before the first append: see usable
+	agreed atomic.Bool // on the number of partitions: see agree
 
 	mu     sync.Mutex
 	unsure map[string]bool // owners with an append that has no reply, and may still arrive

@@ -14,9 +14,6 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	if err := b.usable(ctx, "acquire"); err != nil {
-		return nil, err
-	}
 	a, err := b.log(r.Key).do(ctx, lockEntry(r), nil)
 	if err != nil {
 		return nil, b.fail("acquire", err)

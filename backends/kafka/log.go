@@ -26,6 +26,7 @@ type log struct {
 	pending map[string]*ledger.Result // by the ids of this process's appends that have not come by; nil until they do
 	ended   map[int64]string          // tokens that this process has seen released, and by which owner
 	clock   clock
+	said    int // over how many partitions the writer of the last record that was read spreads keys; 0: none has said
 }
 
 func newLog(b *backend, partition int) *log {
@@ -156,6 +157,9 @@ func (l *log) read(records []wire.Record) ([]ledger.Line, error) {
 		}
 		if r.Appended {
 			l.clock.atLeast(line.Time)
+		}
+		if line.Carry != nil && line.Entry.Partitions > 0 {
+			l.said = line.Entry.Partitions
 		}
 		lines = append(lines, line)
 	}

@@ -13,6 +13,9 @@ import (
 // Status reads only. What time is left is told by the brokers' clock where this process has appended something, else by
 // this host's, since Kafka tells a reader no time.
 func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State, error) {
+	if err := b.agree(ctx, false); err != nil {
+		return nil, b.fail("status", err)
+	}
 	if len(keys) == 0 {
 		all, err := b.everyKey(ctx)
 		return all, b.fail("status", err)
@@ -121,6 +124,9 @@ func length(ms int64) *time.Duration {
 
 // History replays the topic from its beginning: every record of it that tells of a run.
 func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Record, error) {
+	if err := b.agree(ctx, false); err != nil {
+		return nil, b.fail("history", err)
+	}
 	var all []backends.Record
 	logs := b.logs
 	if q.Key != "" {

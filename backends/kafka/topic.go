@@ -12,10 +12,7 @@ import (
 	"github.com/lockrun/lockrun/backends/kafka/wire"
 )
 
-var (
-	_ backends.Initer = (*backend)(nil)
-	_ backends.Doctor = (*backend)(nil)
-)
+var _ backends.Doctor = (*backend)(nil)
 
 const docs = "see docs/backends/kafka.md"
 
@@ -60,76 +57,20 @@ func (c *config) settings(replicas int) []setting {
 
 type setting struct{ name, value string }
 
-// Init creates the topic where it is missing, and otherwise looks whether it will do. It changes no topic that is there:
-// what is wrong with it is an error, with the command that would change it.
-func (b *backend) Init(ctx context.Context) error {
+// create creates the topic, unless it is there.
+func (b *backend) create(ctx context.Context) error {
 	found, err := b.client.Cluster(ctx, false)
-	if err != nil {
-		return b.fail("init", err)
+	if err != nil || found.Topic.Exists {
+		return err
 	}
-	if !found.Topic.Exists {
-		replicas := min(manyReplicas, len(found.Brokers))
-		spec := wire.TopicSpec{Partitions: b.c.partitions, Replication: replicas, Config: map[string]string{}}
-		for _, s := range b.c.settings(replicas) {
-			spec.Config[s.name] = s.value
-		}
-		err := b.client.CreateTopic(ctx, spec)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, wire.TopicExists) { // somebody else was quicker: look at what they made
-			return b.fail("init", err)
-		}
-		if err := b.client.AwaitTopic(ctx, 1); err != nil {
-			return b.fail("init", err)
-		}
+	replicas := min(manyReplicas, len(found.Brokers))
+	spec := wire.TopicSpec{Partitions: b.c.partitions, Replication: replicas, Config: map[string]string{}}
+	for _, s := range b.c.settings(replicas) {
+		spec.Config[s.name] = s.value
 	}
-	return b.fitWhole(ctx)
-}
-
-// fitWhole also compares the number of partitions, which Init alone cares for: who takes a lease finds out by asking for it.
-func (b *backend) fitWhole(ctx context.Context) error {
-	topic, err := b.client.Topic(ctx)
-	if err != nil {
-		return b.fail("init", err)
-	}
-	for _, w := range b.c.partitionsWrong(topic) {
-		if w.fatal {
-			return b.unfit("init", w)
-		}
-	}
-	return b.fit(ctx, "init")
-}
-
-// fit returns nil where the topic will do. Otherwise its error tells, of the operation op, what to change.
-func (b *backend) fit(ctx context.Context, op string) error {
-	settings, err := b.client.TopicConfig(ctx, setTimestamps, setCleanup, setRetention, setRetentionBytes)
-	if err != nil {
-		return b.fail(op, err)
-	}
-	for _, w := range b.c.settingsWrong(settings) {
-		if w.fatal {
-			return b.unfit(op, w)
-		}
-	}
-	return nil
-}
-
-func (b *backend) unfit(op string, w wrongness) error {
-	return &backends.Error{Op: op, Backend: b.c.name, Permanent: true,
-		Err: fmt.Errorf("the topic %s is there, but %s", b.c.wire.Topic, w.cause), Remedy: w.remedy}
-}
-
-// usable is fit, once a process, for who is about to take a lease. A user without the right to see the settings has to rely
-// on whoever created the topic; that its records have the broker's time is seen in each of them.
-func (b *backend) usable(ctx context.Context, op string) error {
-	if b.looked.Load() {
-		return nil
-	}
-	err := b.fit(ctx, op)
-	if err == nil || errors.Is(err, wire.TopicAuthorizationFailed) {
-		b.looked.Store(true)
-		return nil
+	err = b.client.CreateTopic(ctx, spec)
+	if errors.Is(err, wire.TopicExists) { // somebody else was quicker: the caller looks at what they made
+		return b.client.AwaitTopic(ctx, 1)
 	}
 	return err
 }
@@ -184,7 +125,7 @@ func (c *config) partitionsWrong(t wire.TopicInfo) []wrongness {
 			"set partitions to what every other host has, or run " + c.command("kafka-topics.sh", "--alter", "--topic", c.wire.Topic, "--partitions", strconv.Itoa(c.partitions)), true}}
 	case n > c.partitions:
 		return []wrongness{{"partitions", fmt.Sprintf("%d of its %d partitions are used", c.partitions, n),
-			"fine where every host has the same partitions=; hosts that differ in it do not see each other's leases", false}}
+			"fine where every host has the same partitions=", false}}
 	}
 	return nil
 }

@@ -21,22 +21,24 @@ type examination struct {
 	b       *backend
 	cluster wire.Cluster
 	list    []backends.Check
+	unfit   bool // the topic is not one for leases, so that nothing may be written into it
 }
 
 // Doctor examines brokers, topic, rights and clocks. Kafka tells its time only with an append, so it appends a record that
-// is about no key to a partition of each broker, where the user has the right to; it needs none.
+// is about no key to a partition of each broker, where the user has the right to write and the topic is one for
+// leases.
 func (b *backend) Doctor(ctx context.Context) []backends.Check {
 	e := &examination{b: b}
 	if !e.connection(ctx) {
 		return e.list
 	}
 	e.brokers(ctx)
-	if e.topic() {
+	if e.topic(ctx) {
 		e.rights()
 		e.settings(ctx)
 		e.replicas()
-		e.clocks(ctx)
 		e.records(ctx)
+		e.clocks(ctx)
 	}
 	return e.list
 }
@@ -99,7 +101,7 @@ func (e *examination) brokers(ctx context.Context) {
 }
 
 // topic tells whether there is one to look at.
-func (e *examination) topic() bool {
+func (e *examination) topic(ctx context.Context) bool {
 	t := e.cluster.Topic
 	switch {
 	case t.Denied:
@@ -109,17 +111,35 @@ func (e *examination) topic() bool {
 		e.failed("topic", wire.ErrNoTopic)
 		return false
 	}
-	found := e.b.c.partitionsWrong(t)
-	if len(found) == 0 {
-		e.add("partitions", true, fmt.Sprintf("%d, as configured", len(t.Partitions)), "")
-	}
-	e.report(found)
+	e.partitions(ctx, t)
 	return true
+}
+
+// partitions compares the configured number with the topic's, and with the one that others use. What cannot be read is
+// left to rights and records.
+func (e *examination) partitions(ctx context.Context, t wire.TopicInfo) {
+	var u *unfit
+	said, err := e.b.said(ctx)
+	if err == nil && said != 0 && said != e.b.c.partitions {
+		err = e.b.differs(said)
+	}
+	found := e.b.c.partitionsWrong(t)
+	switch {
+	case errors.As(err, &u):
+		e.report([]wrongness{{"partitions", u.cause, u.remedy, true}})
+	case len(found) == 0:
+		e.add("partitions", true, fmt.Sprintf("%d, as configured", len(t.Partitions)), "")
+	case said == e.b.c.partitions && !found[0].fatal:
+		e.add("partitions", true, found[0].cause+", as by all hosts", "")
+	default:
+		e.report(found)
+	}
 }
 
 func (e *examination) report(found []wrongness) {
 	for _, w := range found {
 		e.add(w.check, !w.fatal, w.cause, w.remedy)
+		e.unfit = e.unfit || w.fatal
 	}
 }
 
@@ -254,6 +274,10 @@ func (e *examination) clocks(ctx context.Context) {
 		e.add("clock", true, "not compared: only an append tells a broker's time, and the user has no right to write", "")
 		return
 	}
+	if e.unfit {
+		e.add("clock", true, "not compared: only an append tells a broker's time, and nothing is written into a topic that is not right", "")
+		return
+	}
 	seen := map[string]bool{}
 	offsets := map[string]time.Duration{}
 	for _, p := range e.used() {
@@ -344,6 +368,7 @@ func (e *examination) records(ctx context.Context) {
 			}
 		}
 	}
+	e.unfit = e.unfit || newer > 0 || untimed > 0 || total > 0 && foreign == total
 	switch {
 	case newer > 0:
 		e.add("records", false, fmt.Sprintf("%d of the last %d records were written by a newer lockrun", newer, total), "update lockrun on this host")

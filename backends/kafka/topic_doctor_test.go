@@ -58,7 +58,7 @@ func TestDoctorOfAGoodTopic(t *testing.T) {
 	if added := len(s.records()) - before; added != 1 {
 		t.Errorf("the doctor left %d records", added)
 	}
-	expect(t, doctor(t, s.behind), "records", true, "2 are all lockrun's", "")
+	expect(t, doctor(t, s.behind), "records", true, "2 are all lockrun's", "") // the doctor's and Init's
 }
 
 // records are all records of the topic's first partition.
@@ -85,7 +85,10 @@ func TestDoctorOfABadTopic(t *testing.T) {
 		"retention.ms": "864000000", "retention.bytes": "1000000", "unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
 	all := doctor(t, s.behind)
 	expect(t, all, "message.timestamp.type", false, "CreateTime", "kafka-configs.sh --bootstrap-server "+s.cluster.Nodes[0].Addr())
-	expect(t, all, "clock", false, "CreateTime", "message.timestamp.type=LogAppendTime")
+	expect(t, all, "clock", true, "nothing is written", "")
+	if n := len(s.records()); n != 0 {
+		t.Errorf("the doctor left %d records", n)
+	}
 	expect(t, all, "cleanup.policy", false, "compact,delete", "cleanup.policy=delete")
 	expect(t, all, "retention.ms", true, "10 d", "retention.ms=34646400000")
 	expect(t, all, "retention.bytes", false, "1000000", "retention.bytes=-1")

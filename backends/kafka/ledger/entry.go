@@ -68,6 +68,8 @@ type Entry struct {
 
 	Record *backends.Record `json:"record,omitempty"` // NOTE
 
+	Partitions int `json:"partitions,omitempty"` // over how many the writer spreads keys; 0: it does not say
+
 	KeepRuns int   `json:"keep_runs,omitempty"` // how many runs and refusals the writer keeps; 0: the default
 	KeepAge  int64 `json:"keep_ms,omitempty"`
 	DoneAge  int64 `json:"done_ms,omitempty"` // how long done-marks are kept
@@ -167,7 +169,7 @@ func DecodeCarry(r Record) (*Carry, error) {
 
 // sound tells whether the record is one that lockrun could have written. What it says is not judged here.
 func (e *Entry) sound() bool {
-	for _, n := range []int64{e.Token, e.TTL, e.Hold, e.Waited, e.Duration, e.For, e.KeepAge, e.DoneAge, e.N, int64(e.KeepRuns), int64(e.Slots)} {
+	for _, n := range []int64{e.Token, e.TTL, e.Hold, e.Waited, e.Duration, e.For, e.KeepAge, e.DoneAge, e.N, int64(e.KeepRuns), int64(e.Slots), int64(e.Partitions)} {
 		if n < 0 || n >= maxAmount {
 			return false
 		}

@@ -110,6 +110,17 @@ func (c *Client) Topic(ctx context.Context) (TopicInfo, error) {
 	return found.Topic, err
 }
 
+// KnownTopic is the topic as it was last heard of.
+func (c *Client) KnownTopic(ctx context.Context) (TopicInfo, error) {
+	ctx, cancel := c.bound(ctx, 0)
+	defer cancel()
+	found, err := c.current(ctx)
+	if err != nil {
+		return TopicInfo{}, err
+	}
+	return found.Topic, nil
+}
+
 // current is the view, asked for where there is none or where it was found wrong.
 func (c *Client) current(ctx context.Context) (*Cluster, error) {
 	if found := c.view.get(); found != nil {

@@ -1,13 +1,11 @@
 package main
 
-import (
-	"net/url"
-	"strings"
-)
+import "strings"
 
 // childEnv is the environment of COMMAND: ours, with the grant placed last and every earlier value of its variables
 // taken out, because programs differ in which of two they take. A password that came in LOCKRUN_BACKEND, or in the variable of
-// another store or of an observer, is taken out of it; where a URL cannot be read for certain the variable is left out altogether.
+// another store, is taken out of it; where a URL cannot be read for certain the variable is left out altogether. So are those
+// of observers, which are passwords as a whole, or may hold some.
 func childEnv(_ *Config, env, grant []string) []string {
 	out := make([]string, 0, len(env)+len(grant))
 	for _, kv := range env {
@@ -18,13 +16,7 @@ func childEnv(_ *Config, env, grant []string) []string {
 			if safe, err := withoutPasswords(value); err == nil {
 				out = append(out, name+"="+safe)
 			}
-		case name == "LOCKRUN_PUSHGATEWAY" || name == "LOCKRUN_PING":
-			if u, err := url.Parse(value); err == nil && u.User != nil {
-				u.User = url.User(u.User.Username())
-				out = append(out, name+"="+u.String())
-			} else if err == nil {
-				out = append(out, kv)
-			}
+		case name == "LOCKRUN_PUSHGATEWAY" || name == "LOCKRUN_PING" || name == "LOCKRUN_HOOK":
 		default:
 			out = append(out, kv)
 		}

@@ -114,8 +114,8 @@ func unreadable(u *ui, w words, env []string, why string) int {
 	u.err("%s", why)
 	if w.verb.is(vRun) {
 		path, _ := w.value("result-file")
-		if path == "" {
-			path = newEnviron(env)["LOCKRUN_RESULT_FILE"]
+		if own := newEnviron(env); path == "" && own["LOCKRUN_OWNER"] == "" {
+			path = own["LOCKRUN_RESULT_FILE"]
 		}
 		key, _ := w.value("key")
 		notRun(u, path, key, codeUsage, why)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -224,9 +223,10 @@ func eventOf(o backends.Outcome) string {
 	}
 }
 
-// pingSuffix is how Healthchecks is told the end of a run that exits with code.
-func pingSuffix(cfg *Config, o backends.Outcome, code int) string {
-	switch o {
+// pingSuffix is how Healthchecks is told the end of a run.
+// What counts is what happened, not what --exit-code calls it: code is only for a COMMAND whose own is not known.
+func (r *runner) pingSuffix(rec *backends.Record, code int) string {
+	switch rec.Outcome {
 	case backends.Succeeded:
 		return ""
 	case backends.Skipped, backends.Done:
@@ -234,10 +234,18 @@ func pingSuffix(cfg *Config, o backends.Outcome, code int) string {
 	case backends.Lost:
 		return "/fail"
 	case backends.Unavailable:
-		if cfg.OnUnavail == "skip" {
+		if r.own == 0 && r.cfg.OnUnavail == "skip" {
 			return "/log"
 		}
 		return "/fail"
+	case backends.TimedOut:
+		code = codeTimeout
+	case backends.NotStarted:
+		code = r.own
+	default:
+		if rec.ExitCode != nil {
+			code = *rec.ExitCode
+		}
 	}
 	return "/" + strconv.Itoa(code)
 }
@@ -289,18 +297,11 @@ func (r *runner) conclude(code int) {
 	if r.lease != nil {
 		run.Takeover = r.lease.Grant().Takeover
 	}
-	r.obs.ended(rec, run, pingSuffix(r.cfg, rec.Outcome, code))
+	r.obs.ended(rec, run, r.pingSuffix(&rec, code))
 	r.obs.wait(r.signals)
 }
 
-// hookEnv is the environment of hooks: that of COMMAND, and what the hook is told. A lockrun inside a hook does not
-// inherit hooks and pings: it would run them, and so itself, again and again.
+// hookEnv is the environment of hooks: that of COMMAND, and what the hook is told.
 func (r *runner) hookEnv(vars []string) []string {
-	var own []string
-	for _, kv := range r.io.Env {
-		if !strings.HasPrefix(kv, "LOCKRUN_HOOK=") && !strings.HasPrefix(kv, "LOCKRUN_PING=") {
-			own = append(own, kv)
-		}
-	}
-	return childEnv(r.cfg, own, append(r.childVars(), vars...))
+	return childEnv(r.cfg, r.io.Env, append(r.childVars(), vars...))
 }

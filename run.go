@@ -42,6 +42,7 @@ type runner struct {
 	fellBack error // why the lease is the fallback's; nil where it is not
 
 	obs          *observers                      // nil: nobody watches
+	own          int                             // what lockrun itself answers a refused, or not started, run with, before --exit-code; 0: nothing yet
 	asked        *time.Duration                  // how long the acquire took that was answered; nil: none was
 	unreleased   bool                            // the release was not answered, or found the lease gone
 	whileRunning atomic.Pointer[backends.Record] // the record as it was when COMMAND was started; nil before
@@ -85,6 +86,7 @@ func newRunner(cfg *Config, std IO, u *ui, open opener) (*runner, error) {
 func (r *runner) run() (code int, message string) {
 	path, err := supervise.Find(r.cfg.Command[0], r.io.Env)
 	if err != nil {
+		r.own = startCode(err)
 		return r.notFound(err)
 	}
 	g, sig, err := r.acquire()
@@ -95,10 +97,14 @@ func (r *runner) run() (code int, message string) {
 		}
 	}
 	defer r.close()
+	if sig == 0 && err == nil {
+		err = r.misfit(g)
+	}
 	switch {
 	case sig != 0:
 		return r.interrupted(sig)
 	case err != nil && codeOf(err) != codeUnavailable:
+		r.own = codeOf(err)
 		return r.refused(err)
 	case err != nil:
 		if code, message, stop := r.unavailable(err); stop {
@@ -120,6 +126,7 @@ func (r *runner) guard(path string, g granted) (code int, message string) {
 	r.started = bootNow()
 	tree, err := supervise.Start(r.job(path), r.signals, &deadline)
 	if err != nil {
+		r.own = startCode(err)
 		return r.cannotStart(err)
 	}
 	defer tree.Close()
@@ -129,6 +136,23 @@ func (r *runner) guard(path string, g granted) (code int, message string) {
 		r.keep.whenLost(func() { tree.Stop(supervise.CauseLost) })
 	}
 	return r.finish(tree.Wait())
+}
+
+// misfit gives a lease back that is too short for the grace that was asked for, and says so by an error.
+func (r *runner) misfit(g granted) error {
+	if g.lease == nil {
+		return nil
+	}
+	err := misfit(g.lease.Grant(), r.cfg, r.b.Name())
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.BackendTimeout)
+	defer cancel()
+	if kept := r.b.Abandon(ctx, r.req); kept != nil {
+		r.ui.warn("the lease was not given back, so the key stays taken until it runs out: %v", kept)
+	}
+	return err
 }
 
 // startKeeping starts the heartbeat and tells the deadline to whoever will supervise the job.
@@ -193,7 +217,7 @@ func (r *runner) finish(res supervise.Result) (code int, message string) {
 		r.ui.err("%s", end.Reason)
 	}
 	r.settle(end, err)
-	r.tellBackend(end)
+	r.tellBackend()
 	return code, end.Reason
 }
 
@@ -285,7 +309,7 @@ func (r *runner) settle(end backends.End, err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, backends.ErrLost):
-		r.note(r.recordNow())
+		r.note(r.recordOfLease())
 	case end.Outcome == backends.Lost:
 		r.ui.info("the lost lease could not be given back either: %v", err) // one line says enough
 	default:

@@ -54,6 +54,9 @@ func (o *option) put(c *Config, s setting) *problem {
 		return o.putHooks(c, s)
 	}
 	text := s.values[len(s.values)-1]
+	if text == "" && o.off && s.level == fromFile {
+		return nil // the value is what it was from the beginning: none
+	}
 	err := o.parse(o.at(c), text)
 	if err == nil {
 		return nil

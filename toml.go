@@ -176,10 +176,20 @@ func (r *tomlReader) readSetting(into map[string]setting, name string, p toml.Pr
 	}
 	values, err := o.fromTOML(&r.md, p)
 	if err != nil {
+		var placed *placedError
+		if errors.As(err, &placed) {
+			p = placed.at
+		}
 		r.wrong(p, "%s %v", name, err)
 		return
 	}
 	into[name] = setting{values: values, from: r.at(p), level: fromFile}
+}
+
+// placedError is what is wrong with a part of a value.
+type placedError struct {
+	at toml.Primitive
+	error
 }
 
 // fromTOML gives the value of the option as text, or an error that names the type it has to have.

@@ -124,10 +124,14 @@ func TestPing(t *testing.T) {
 		{143, []string{"--key", "k", "--", "sh", "-c", "kill -TERM $$"}, "/start /143"},
 		{124, []string{"--key", "k", "--timeout", "50ms", "--", "sleep", "1000"}, "/start /124"},
 		{127, []string{"--key", "k", "--", "/nonexistent"}, "/127"},
+		{0, []string{"--key", "k", "--timeout", "50ms", "--exit-code", "timeout=0", "--", "sleep", "1000"}, "/start /124"}, // what it is called changes nothing
+		{0, []string{"--key", "k", "--exit-code", "not-found=0", "--", "/nonexistent"}, "/127"},
 		{75, []string{"--key", "held", "--", "true"}, "/log"},
 		{0, []string{"--key", "held", "--exit-code", "skipped=0", "--", "true"}, "/log"},
 		{76, []string{"--key", "once", "--run-id", "r", "--", "true"}, "/log"},
 		{69, append(down, "--key", "k", "--", "true"), "/fail"},
+		{69, append(down, "--key", "k", "--on-unavailable", "skip", "--exit-code", "skipped=69", "--", "true"), "/log"},
+		{0, append(down, "--key", "k", "--exit-code", "unavailable=0", "--", "true"), "/fail"},
 		{75, append(down, "--key", "k", "--on-unavailable", "skip", "--", "true"), "/log"},
 		{79, []string{"--key", "gone", "--ttl", "3s", "--heartbeat", "50ms", "--", "sh", "-c", filepath.Join(binDir, "lockrun") + " unlock gone --force; exec sleep 1000"}, "/start /fail"},
 	} {

@@ -2,18 +2,17 @@ package firestore
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
-	"github.com/lockrun/lockrun/internal/boottime"
 )
 
 // drift is what a holder has to take off for clocks that differ in rate.
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
-// Acquire takes one round trip for a key that is free, or that is held and has to be refused, and two for one whose lease
-// ran out, or whose run id was started before.
+// Acquire takes two round trips: the read tells what is there, and the commit changes it on condition that it still is. A
+// refusal takes the read alone. Creating the lease without a read would save one, but no condition of Firestore's can tell
+// a key's document or a mark of ours from another program's, which must not be written to.
 func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lease, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
@@ -28,16 +27,9 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 }
 
 func (b *backend) acquire(ctx context.Context, r backends.Request) (*lease, error) {
-	var first *snapshot
-	if r.Token == 0 { // one that is told can be judged only by who has read the last one
-		l, s, err := b.create(ctx, r)
-		if l != nil || err != nil {
-			return l, err
-		}
-		first = s
-	}
 	var l *lease
-	err := b.change(ctx, r.Key, r.RunID, 0, first, func(s *snapshot) (change, error) {
+	asked := false
+	err := b.change(ctx, r.Key, r.RunID, 0, func(s *snapshot) (change, error) {
 		if own := s.lease.owned(r.Owner); own != nil {
 			return b.again(r, s, own, &l), nil
 		}
@@ -47,90 +39,18 @@ func (b *backend) acquire(ctx context.Context, r backends.Request) (*lease, erro
 		if held := s.lease.refusal(r, s.now); held != nil {
 			return change{}, b.refuse(ctx, r, held, s.now)
 		}
+		asked = true
 		return b.take(r, s, &l)
 	})
+	if asked && err != nil && !settled(err) {
+		b.doubt(r.Owner)
+	}
 	return l, err
-}
-
-// create takes a key whose document is absent, by one commit that creates it, and reads at the same time what there is if
-// it is not absent. It returns the lease; or the snapshot, nil where that has to be read again; or an error that says that
-// the answer is not known.
-func (b *backend) create(ctx context.Context, r backends.Request) (*lease, *snapshot, error) {
-	type readAnswer struct {
-		s   *snapshot
-		err error
-	}
-	type commitAnswer struct {
-		c   *committed
-		err error
-	}
-	commits, reads := make(chan commitAnswer, 1), make(chan readAnswer, 1)
-	on := make(chan struct{})
-	ready := sync.OnceFunc(func() { close(on) })
-	sent := boottime.Now()
-	go func() {
-		c, err := b.commit(onItsWay(ctx, ready), b.creation(r))
-		commits <- commitAnswer{c, err}
-		ready()
-	}()
-	<-on
-	go func() {
-		s, err := b.read(ctx, r.Key, r.RunID, 0)
-		reads <- readAnswer{s, err}
-	}()
-	c := <-commits
-	switch {
-	case c.err == nil:
-		return b.created(r, c.c, sent), nil, nil
-	case !isConflict(c.err):
-		return nil, nil, c.err
-	}
-	read := <-reads
-	return nil, read.s, read.err
-}
-
-// creation is the commit that takes a free key: the lease's document, one more start, and the mark of the run id.
-func (b *backend) creation(r backends.Request) []write {
-	s := newSlot(r)
-	l := &leaseDocument{key: r.Key, slots: map[int]*slot{0: s}, beat: 0}
-	count := []transform{atLeast("token", 0)}
-	var marks []write
-	if r.RunID == "" {
-		count = append(count, add("starts", 1))
-	} else {
-		s.attempt = 1
-		marks = append(marks, b.firstStart(r, ""))
-	}
-	return append([]write{
-		{Update: &document{Name: b.names.lease(r.Key), Fields: l.fields()}, Current: version("")},
-		b.touch(r.Key, nil, count...),
-	}, marks...)
 }
 
 func newSlot(r backends.Request) *slot {
 	return &slot{owner: r.Owner, holder: r.Holder, host: r.Host, run: r.RunID, pid: r.PID, ttl: r.TTL, hold: r.HoldAtLeast,
 		waited: r.Waited, loose: r.Loose}
-}
-
-// firstStart writes the mark of a run id that starts for the first time, or as if for the first time.
-func (b *backend) firstStart(r backends.Request, updated string) write {
-	f := fields{"key": str(r.Key), "run_id": str(r.RunID), "attempts": num(1)}
-	return write{Update: &document{Name: b.names.mark(r.Key, r.RunID), Fields: f}, Transforms: []transform{stamp("at")}, Current: version(updated)}
-}
-
-// created is the lease that creation has taken.
-func (b *backend) created(r backends.Request, c *committed, sent time.Duration) *lease {
-	at := parseTime(c.updated(0))
-	attempt := 1
-	if r.RunID == "" {
-		attempt = max(1, int(c.number(1, 1)))
-	}
-	last := c.number(1, 0)
-	l := b.lease(r.Key, r.Owner, r.RunID, backends.Grant{Token: max(at.UnixMicro(), last+1), Attempt: attempt, AcquiredAt: at,
-		TTL: r.TTL, Drift: drift(r.TTL)})
-	l.describe(newSlot(r)).knows(c.updated(0), sent, r.TTL, true)
-	l.fresh = last == 0
-	return l
 }
 
 // again recognises the lease that an earlier request of the same owner has taken, and counts its time anew.
@@ -140,7 +60,7 @@ func (b *backend) again(r backends.Request, s *snapshot, own *slot, l **lease) c
 		writes: append(b.put(s.lease, s.now), b.touch(r.Key, nil, atLeast("token", own.token))),
 		done: func(c *committed, sent time.Duration) {
 			*l = b.leaseOf(r.Key, own)
-			(*l).knows(c.updated(0), sent, r.TTL, len(s.lease.slots) == 1 && s.lease.pause == nil)
+			(*l).knows(known{updated: c.updated(0), key: c.updated(1), until: sent + r.TTL, alone: s.lease.alone()})
 		},
 	}
 }
@@ -170,24 +90,19 @@ func (b *backend) take(r backends.Request, s *snapshot, l **lease) (change, erro
 		marks = append(marks, b.nextStart(r, s.mark, s.now))
 	}
 	d.slots[n], d.beat = own, n
-	key := b.touch(r.Key, nil, count...)
-	if d.updated == "" {
-		// Nothing else would tell that others have come and gone since the read, with tokens of their own.
-		key.Current = version(s.key.updated)
-	}
-	writes := append(append(append(b.put(d, s.now), key), marks...), swept...)
+	writes := append(append(append(b.put(d, s.now), b.touch(r.Key, nil, count...)), marks...), swept...)
 	return change{writes: writes, done: func(c *committed, sent time.Duration) {
 		*l = b.leaseOf(r.Key, own)
-		(*l).knows(c.updated(0), sent, r.TTL, len(d.slots) == 1 && d.pause == nil)
+		(*l).fresh = s.last == 0
+		(*l).knows(known{updated: c.updated(0), key: c.updated(1), until: sent + r.TTL, alone: d.alone()})
 	}}, nil
 }
 
 // nextStart counts one more start of a run id.
 func (b *backend) nextStart(r backends.Request, m markDocument, now time.Time) write {
-	w := b.firstStart(r, m.updated)
-	w.Update.Fields["expire_at"] = when(now.Add(b.keep.DoneAge + slack))
-	w.Update.Fields["attempts"] = num(int64(m.attempts) + 1)
-	return w
+	f := fields{"key": str(r.Key), "run_id": str(r.RunID), "attempts": num(int64(m.attempts) + 1),
+		"expire_at": when(now.Add(b.keep.DoneAge + slack))}
+	return write{Update: &document{Name: b.names.mark(r.Key, r.RunID), Fields: f}, Transforms: []transform{stamp("at")}, Current: version(m.updated)}
 }
 
 // refuse records a refusal where the caller gives up, and returns it. Failing to record it changes nothing.

@@ -17,26 +17,22 @@ type change struct {
 }
 
 // change reads a key's documents, has decide say what follows, and writes that on condition that they are still as they
-// were read; where they are not, it begins again. first is a snapshot that the caller has already. decide's error ends it
-// and nothing is written.
+// were read, the key's own one included; where they are not, it begins again. decide's error ends it and nothing is written.
 //
 // Where a reply was lost, the same commit is refused as somebody else's change would be, and what the next read shows
 // tells: so decide has to recognise what it has done itself.
-func (b *backend) change(ctx context.Context, key, runID string, token int64, first *snapshot, decide func(*snapshot) (change, error)) error {
-	s := first
+func (b *backend) change(ctx context.Context, key, runID string, token int64, decide func(*snapshot) (change, error)) error {
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
-		if s == nil {
-			var err error
-			if s, err = b.read(ctx, key, runID, token); err != nil {
-				return err
-			}
+		s, err := b.read(ctx, key, runID, token)
+		if err != nil {
+			return err
 		}
 		sent := boottime.Now()
 		ch, err := decide(s)
 		if err != nil || ch.writes == nil {
 			return err
 		}
-		c, err := b.commit(ctx, ch.writes)
+		c, err := b.commit(ctx, b.guarded(key, s, ch.writes))
 		switch {
 		case err == nil:
 			if ch.done != nil {
@@ -46,12 +42,22 @@ func (b *backend) change(ctx context.Context, key, runID string, token int64, fi
 		case !isConflict(err):
 			return err
 		}
-		s = nil
 		// At once at first: most often it was a beat or a release that came between.
 		if pause > firstPause && !backends.Sleep(ctx, rand.N(pause)) {
 			return errors.Join(err, ctx.Err())
 		}
 	}
+}
+
+// guarded writes the key's document only as it was read: others may have come and gone since, with tokens of their own, or
+// another program may have put its own there.
+func (b *backend) guarded(key string, s *snapshot, writes []write) []write {
+	for i, w := range writes {
+		if w.Update != nil && w.Update.Name == b.names.key(key) {
+			writes[i].Current = version(s.key.updated)
+		}
+	}
+	return writes
 }
 
 // mine is the live slot of a lease, or nil.
@@ -63,14 +69,19 @@ func (l *lease) mine(s *snapshot) *slot {
 	return own
 }
 
-// Abandon undoes an acquire that nobody learnt of, its start included; only the token stays used up.
+// Abandon undoes an acquire that nobody learnt of, its start included; only the token stays used up. One that the network or
+// the server still holds back is made void: its condition is that the key's document is as it was, so that gets another
+// version.
 func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
 	ctx, cancel := b.bound(ctx)
 	defer cancel()
-	err := b.change(ctx, r.Key, r.RunID, 0, nil, func(s *snapshot) (change, error) {
+	err := b.change(ctx, r.Key, r.RunID, 0, func(s *snapshot) (change, error) {
 		own := s.lease.owned(r.Owner)
-		if own == nil {
+		switch {
+		case own == nil && !b.doubted(r.Owner):
 			return change{}, nil
+		case own == nil:
+			return change{writes: []write{b.touch(r.Key, fields{"nonce": str(nonce())})}}, nil
 		}
 		delete(s.lease.slots, own.number)
 		counted, marks := b.uncount(r.Key, own.run)
@@ -78,6 +89,22 @@ func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
 		return change{writes: append(writes, marks...)}, nil
 	})
 	return b.fail(ctx, "give back", err)
+}
+
+// doubt remembers that an acquire of owner was asked for and its fate is not known.
+func (b *backend) doubt(owner string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.doubts == nil {
+		b.doubts = map[string]bool{}
+	}
+	b.doubts[owner] = true
+}
+
+func (b *backend) doubted(owner string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.doubts[owner]
 }
 
 // uncount takes one start back: of the key, or of the run id where there is one.
@@ -108,7 +135,7 @@ func (b *backend) Attach(ctx context.Context, key string, token int64) (backends
 	}
 	l := b.leaseOf(key, own)
 	if s.lease.beaten == own.number { // else a beat has to write down what the last one left open
-		l.knows(s.lease.updated, sent, own.expires().Sub(s.now), len(s.lease.slots) == 1 && s.lease.pause == nil)
+		l.knows(known{updated: s.lease.updated, key: s.key.updated, until: sent + own.expires().Sub(s.now), alone: s.lease.alone()})
 	}
 	return l, nil
 }
@@ -118,7 +145,7 @@ func (b *backend) Break(ctx context.Context, key string, token int64, by string)
 	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	var broken []backends.State
-	err := b.change(ctx, key, "", 0, nil, func(s *snapshot) (change, error) {
+	err := b.change(ctx, key, "", 0, func(s *snapshot) (change, error) {
 		broken = nil
 		var records []write
 		for _, st := range s.states(key) {
@@ -133,8 +160,6 @@ func (b *backend) Break(ctx context.Context, key string, token int64, by string)
 				records = append(records, b.putRecord(r, s.now))
 			}
 			delete(s.lease.slots, own.number)
-			if s.lease.beat == own.number {
-			}
 		}
 		if broken == nil {
 			return change{}, backends.ErrNotHeld
@@ -155,7 +180,7 @@ func (b *backend) Pause(ctx context.Context, key string, p backends.Pause) error
 	}
 	ctx, cancel := b.bound(ctx)
 	defer cancel()
-	err := b.change(ctx, key, "", 0, nil, func(s *snapshot) (change, error) {
+	err := b.change(ctx, key, "", 0, func(s *snapshot) (change, error) {
 		s.lease.pause = &pause{by: p.By, reason: p.Reason, at: s.now}
 		if p.For > 0 {
 			s.lease.pause.until = s.now.Add(p.For)
@@ -169,7 +194,7 @@ func (b *backend) Pause(ctx context.Context, key string, p backends.Pause) error
 func (b *backend) Resume(ctx context.Context, key string) error {
 	ctx, cancel := b.bound(ctx)
 	defer cancel()
-	err := b.change(ctx, key, "", 0, nil, func(s *snapshot) (change, error) {
+	err := b.change(ctx, key, "", 0, func(s *snapshot) (change, error) {
 		if !s.lease.pause.active(s.now) {
 			return change{}, backends.ErrNotHeld
 		}

@@ -43,7 +43,7 @@ func newClient(c *config) *client {
 		Proxy:             http.ProxyFromEnvironment,
 		DialContext:       (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext,
 		ForceAttemptHTTP2: true,
-		// Both requests of an acquire, and those of a history over many keys.
+		// Those of a history over many keys.
 		MaxIdleConnsPerHost: queriesAtOnce,
 		IdleConnTimeout:     4 * time.Minute, // Google's front end cuts after that
 		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
@@ -105,7 +105,6 @@ func (c *client) once(ctx context.Context, path string, body []byte, into any) (
 		return false, err
 	}
 	w := &watch{phase: "connecting"}
-	w.sent, _ = ctx.Value(itsWay{}).(func())
 	ctx = httptrace.WithClientTrace(ctx, w.trace())
 	target := url.URL{Scheme: c.endpoint.Scheme, Host: c.endpoint.Host, Path: "/v1/" + path}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
@@ -147,7 +146,6 @@ func (c *client) broken(ctx context.Context, w *watch, err error) error {
 
 // watch looks how far a request gets. The transport may still dial when the request has ended.
 type watch struct {
-	sent   func() // told when the request is on its way; nil for nobody
 	mu     sync.Mutex
 	phase  string
 	reused bool
@@ -167,16 +165,12 @@ func (w *watch) shared() bool {
 }
 
 func (w *watch) trace() *httptrace.ClientTrace {
-	t := &httptrace.ClientTrace{
+	return &httptrace.ClientTrace{
 		DNSStart:          func(httptrace.DNSStartInfo) { w.set("looking up the host", false) },
 		ConnectStart:      func(string, string) { w.set("connecting", false) },
 		TLSHandshakeStart: func() { w.set("TLS handshake", false) },
 		GotConn:           func(i httptrace.GotConnInfo) { w.set("asking", i.Reused) },
 	}
-	if w.sent != nil {
-		t.WroteRequest = func(httptrace.WroteRequestInfo) { w.sent() }
-	}
-	return t
 }
 
 // phased is an error with the phase in which it came.
@@ -205,16 +199,6 @@ func decode(text []byte, into any) error {
 	}
 	return nil
 }
-
-// onItsWay is a context that calls done when the request made with it is on its way. A second request made then finds an
-// HTTP/2 connection to share, instead of making one of its own.
-func onItsWay(ctx context.Context, done func()) context.Context {
-	return context.WithValue(ctx, itsWay{}, done)
-}
-
-// itsWay is the key of onItsWay's function. It is no trace on the context itself, as the request for a token, which comes
-// first, would meet that.
-type itsWay struct{}
 
 // bound sees to it that an operation ends.
 func (c *client) bound(ctx context.Context) (context.Context, context.CancelFunc) {

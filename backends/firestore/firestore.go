@@ -7,7 +7,8 @@
 //
 // What stands in the way of a key's next run is one document, slots and pause together, which exists only while there is
 // something to tell: see leaseDocument. Taking a free key is creating it if it is absent. Everything else is
-// compare-and-set by the document's update time. Beside it lie a document for each key that is kept for ever (last token,
+// compare-and-set by the update times of this document and the key's, so that nothing is written that was not read, or
+// written by us, before: another program's documents stay as they are. Beside it lie a document for each key that is kept for ever (last token,
 // attempts), and below that one each run, each refusal and each run id; see names. A commit is atomic over all of them, so
 // the lease, its record, the attempt and the done-mark change in one step.
 //
@@ -40,6 +41,7 @@ type backend struct {
 
 	mu      sync.Mutex
 	pending []chan struct{} // what is done after the answer; each is closed when it is done
+	doubts  map[string]bool // owners whose acquire may be on its way still, see Abandon
 }
 
 var (

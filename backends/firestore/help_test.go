@@ -101,7 +101,9 @@ type plan struct {
 	n      int
 	status int
 	text   string
-	after  bool // the request is carried out, and its answer lost
+	after  bool          // the request is carried out, and its answer lost
+	held   chan struct{} // the request is carried out when this is closed, and its answer lost
+	done   chan struct{} // closed when that has been done
 }
 
 func newMeddler(t testing.TB) *meddler {
@@ -114,6 +116,11 @@ func newMeddler(t testing.TB) *meddler {
 		body, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		p := m.meet(r.URL.Path[strings.LastIndexByte(r.URL.Path, ':')+1:])
+		if p != nil && p.held != nil {
+			<-p.held
+			proxy.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
+			close(p.done)
+		}
 		if p != nil && p.after {
 			proxy.ServeHTTP(httptest.NewRecorder(), r)
 		}
@@ -121,7 +128,7 @@ func newMeddler(t testing.TB) *meddler {
 			proxy.ServeHTTP(w, r)
 			return
 		}
-		w.WriteHeader(p.status)
+		w.WriteHeader(max(p.status, http.StatusOK))
 		io.WriteString(w, p.text)
 	}))
 	t.Cleanup(m.Close)

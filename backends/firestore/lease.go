@@ -27,6 +27,7 @@ type lease struct {
 // known is what a holder knows of its document without reading it.
 type known struct {
 	updated string        // the version that this lease wrote last
+	key     string        // the version of the key's document that belongs to it
 	until   time.Duration // on the boot clock: the lease does not run out before that
 	alone   bool          // in that version there is nothing but this slot
 }
@@ -48,13 +49,13 @@ func (l *lease) describe(s *slot) *lease {
 	return l
 }
 
-// knows takes in what a write of ours has made of the document; sent is when it was asked for, which is before the moment
-// from which the lease is ttl long.
-func (l *lease) knows(updated string, sent, ttl time.Duration, alone bool) {
+// knows takes in what a write of ours has made of the document, or a read has shown. until counts from when that was asked
+// for, which is before the moment from which the lease has its length.
+func (l *lease) knows(k known) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.known.updated == "" || parseTime(updated).After(parseTime(l.known.updated)) {
-		l.known = known{updated, sent + ttl, alone}
+	if l.known.updated == "" || parseTime(k.updated).After(parseTime(l.known.updated)) {
+		l.known = k
 	}
 }
 
@@ -94,7 +95,8 @@ func (l *lease) renew(ctx context.Context, ttl time.Duration) error {
 			Current: version(k.updated),
 		}})
 		if err == nil {
-			l.knows(c.updated(0), sent, ttl, k.alone)
+			k.updated, k.until = c.updated(0), sent+ttl
+			l.knows(k)
 			return nil
 		}
 		if !isConflict(err) {
@@ -102,7 +104,7 @@ func (l *lease) renew(ctx context.Context, ttl time.Duration) error {
 		}
 		l.stale(k)
 	}
-	return l.b.change(ctx, l.key, "", 0, nil, func(s *snapshot) (change, error) {
+	return l.b.change(ctx, l.key, "", 0, func(s *snapshot) (change, error) {
 		own := l.mine(s)
 		if own == nil {
 			return change{}, backends.ErrLost
@@ -110,7 +112,7 @@ func (l *lease) renew(ctx context.Context, ttl time.Duration) error {
 		own.ttl, s.lease.beat = ttl, own.number
 		return change{writes: l.b.put(s.lease, s.now), done: func(c *committed, sent time.Duration) {
 			if len(s.lease.slots) == 1 { // where others beat as well, the next beat would find another version anyway
-				l.knows(c.updated(0), sent, ttl, s.lease.pause == nil)
+				l.knows(known{updated: c.updated(0), key: s.key.updated, until: sent + ttl, alone: s.lease.alone()})
 			}
 		}}, nil
 	})
@@ -126,6 +128,7 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 func (l *lease) release(ctx context.Context, end backends.End) error {
 	if k, ok := l.current(); ok && k.alone && (l.hold == 0 || end.Outcome == backends.NotStarted) {
 		writes := append([]write{{Delete: l.b.names.lease(l.key), Current: version(k.updated)}}, l.ending(end, l.grant.Token)...)
+		writes[1].Current = version(k.key)
 		writes = append(writes, l.b.newRecord(l.record(end), time.Time{}))
 		c, err := l.b.commit(ctx, writes)
 		if err == nil {
@@ -139,7 +142,7 @@ func (l *lease) release(ctx context.Context, end backends.End) error {
 		}
 		l.stale(k)
 	}
-	return l.b.change(ctx, l.key, "", l.grant.Token, nil, func(s *snapshot) (change, error) {
+	return l.b.change(ctx, l.key, "", l.grant.Token, func(s *snapshot) (change, error) {
 		own := l.mine(s)
 		if own == nil {
 			if s.record != nil && outcomeOf(s.record).Released() {

@@ -11,10 +11,9 @@ import (
 )
 
 // leaseDocument is what stands in the way of a key's next run: its slots and its pause. It exists only while there is
-// something of the kind, which is what makes taking a free key one request: create it if it is absent.
+// something of the kind, which is what makes a free key's condition simple: create it if it is absent.
 type leaseDocument struct {
 	key     string
-	created time.Time
 	updated string // version; "" where the document is absent
 	pause   *pause
 	slots   map[int]*slot
@@ -34,9 +33,8 @@ type slot struct {
 	owner, holder, host, run string
 
 	number, pid int
-	attempt     int   // 0: what the key's document counts, see keyDocument
-	token       int64 // not written as long as implicit
-	implicit    bool  // the token follows from the document's creation, see leaseDocument.settle
+	attempt     int
+	token       int64
 	acquired    time.Time
 	renewed     time.Time
 	ttl, hold   time.Duration
@@ -48,7 +46,7 @@ type slot struct {
 }
 
 var (
-	errForeign = errors.New("the document of this key is not lockrun's, or a newer lockrun wrote it")
+	errForeign = errors.New("a document of this key is not lockrun's, or a newer lockrun wrote it")
 	errCrowded = errors.New("too many hold this key at one time for one document")
 )
 
@@ -83,7 +81,7 @@ func parseLease(key string, d *document) (*leaseDocument, error) {
 	if d.Fields.num("layout") != layout || d.Fields.str("key") != key {
 		return nil, errForeign
 	}
-	l.created, l.updated = parseTime(d.Created), d.Updated
+	l.updated = d.Updated
 	if p := d.Fields.sub("pause"); p != nil {
 		l.pause = &pause{by: p.str("by"), reason: p.str("reason"), at: p.time("at"), until: p.time("until")}
 	}
@@ -97,27 +95,10 @@ func parseLease(key string, d *document) (*leaseDocument, error) {
 	if d.Fields.has("beat") {
 		l.beaten = int(d.Fields.num("beat"))
 	}
-	l.settle()
-	return l, nil
-}
-
-// settle works out what could not be written, because only the commit's own time tells it: the last update renewed the
-// slot named by beat, and a slot without a token came with the document.
-//
-// A document's times are those of its commits. Those of one document always rise, also when it is deleted and created
-// again, so that they serve as tokens; see snapshot.fill for the case that they do not.
-func (l *leaseDocument) settle() {
-	for n, s := range l.slots {
-		if s.acquired.IsZero() {
-			s.acquired = l.created
-		}
-		if s.token == 0 {
-			s.token, s.implicit = s.acquired.UnixMicro(), true
-		}
-		if n == l.beaten {
-			s.renewed = parseTime(l.updated)
-		}
+	if s := l.slots[l.beaten]; s != nil { // only the commit's own time tells when that was
+		s.renewed = parseTime(d.Updated)
 	}
+	return l, nil
 }
 
 func parseSlot(n int, f fields) *slot {
@@ -181,6 +162,9 @@ func (l *leaseDocument) owned(owner string) *slot {
 	}
 	return nil
 }
+
+// alone tells whether there is nothing but one slot.
+func (l *leaseDocument) alone() bool { return len(l.slots) == 1 && l.pause == nil }
 
 func (l *leaseDocument) byToken(token int64) *slot {
 	for _, s := range l.slots {

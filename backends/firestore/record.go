@@ -113,10 +113,11 @@ func (b *backend) Record(ctx context.Context, r backends.Record) error {
 
 func (b *backend) record(ctx context.Context, r backends.Record) error {
 	if r.Token == 0 {
-		_, now, err := b.client.read(ctx, b.names.key(r.Key))
+		s, err := b.read(ctx, r.Key, "", 0)
 		if err != nil {
 			return err
 		}
+		now := s.now
 		if r.StartedAt.IsZero() {
 			r.StartedAt = now
 		}
@@ -128,7 +129,7 @@ func (b *backend) record(ctx context.Context, r backends.Record) error {
 		}
 		return b.addLoose(ctx, b.names.runs(), r, backends.NewOwner(), b.touch(r.Key, nil))
 	}
-	return b.change(ctx, r.Key, "", r.Token, nil, func(s *snapshot) (change, error) {
+	return b.change(ctx, r.Key, "", r.Token, func(s *snapshot) (change, error) {
 		return change{writes: b.complete(s, r)}, nil
 	})
 }

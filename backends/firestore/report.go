@@ -102,8 +102,8 @@ func (b *backend) allSnapshots(ctx context.Context) (map[string]*snapshot, error
 		if d.Name != b.names.key(key) { // somebody else's
 			continue
 		}
-		if all[key], err = newSnapshot(key, at, byKey[key], d); err != nil {
-			return nil, err
+		if s, err := newSnapshot(key, at, byKey[key], d); err == nil { // else somebody else's as well
+			all[key] = s
 		}
 	}
 	return all, nil

@@ -50,7 +50,9 @@ func (b *backend) read(ctx context.Context, key, runID string, token int64) (*sn
 		return nil, err
 	}
 	if runID != "" {
-		s.mark = parseMark(found[n.mark(key, runID)], now.Add(-b.keep.DoneAge))
+		if s.mark, err = parseMark(key, runID, found[n.mark(key, runID)], now.Add(-b.keep.DoneAge)); err != nil {
+			return nil, err
+		}
 	}
 	if token != 0 {
 		s.record = found[n.record(key, token)]
@@ -60,38 +62,29 @@ func (b *backend) read(ctx context.Context, key, runID string, token int64) (*sn
 
 func newSnapshot(key string, now time.Time, lease, kept *document) (*snapshot, error) {
 	l, err := parseLease(key, lease)
-	s := &snapshot{now: now, lease: l, key: parseKey(kept)}
 	if err != nil {
 		return nil, err
 	}
-	s.fill()
-	s.last = s.key.token
-	for _, l := range l.slots {
-		s.last = max(s.last, l.token)
+	k, err := parseKey(key, kept)
+	if err != nil {
+		return nil, err
+	}
+	s := &snapshot{now: now, lease: l, key: k, last: k.token}
+	for _, own := range l.slots {
+		s.last = max(s.last, own.token)
 	}
 	return s, nil
 }
 
-// fill works out what only both documents tell of a slot that came with its document, and that nobody has written since:
-// its attempt, which is what the key's document counts; and its token, where the last one before it was not smaller, since
-// it was told from outside and lies in the future, or since the server's clock was set back. Whoever changes either in the
-// key's document writes it into such a slot in the same commit.
-func (s *snapshot) fill() {
-	for _, l := range s.lease.slots {
-		if l.attempt == 0 {
-			l.attempt = max(1, s.key.starts)
-		}
-		if l.implicit {
-			l.token = max(l.token, s.key.token+1)
-		}
+// parseKey reads a key's document; nil is an absent one.
+func parseKey(key string, d *document) (keyDocument, error) {
+	switch {
+	case d == nil:
+		return keyDocument{}, nil
+	case d.Fields.num("layout") != layout || d.Fields.str("key") != key:
+		return keyDocument{}, errForeign
 	}
-}
-
-func parseKey(d *document) keyDocument {
-	if d == nil {
-		return keyDocument{}
-	}
-	return keyDocument{updated: d.Updated, token: d.Fields.num("token"), starts: int(d.Fields.num("starts")), cleaned: microTime(d.Fields.num("cleaned_us"))}
+	return keyDocument{updated: d.Updated, token: d.Fields.num("token"), starts: int(d.Fields.num("starts")), cleaned: microTime(d.Fields.num("cleaned_us"))}, nil
 }
 
 // microTime is a time that a transform can tell, which it can only of numbers.
@@ -103,15 +96,18 @@ func microTime(us int64) time.Time {
 }
 
 // parseMark reads a mark; one that is older than it has to be kept is as good as none.
-func parseMark(d *document, oldest time.Time) markDocument {
+func parseMark(key, runID string, d *document, oldest time.Time) (markDocument, error) {
 	if d == nil {
-		return markDocument{}
+		return markDocument{}, nil
+	}
+	if f := d.Fields; f.str("key") != key || f.str("run_id") != *str(runID).Str {
+		return markDocument{}, errForeign
 	}
 	m := markDocument{updated: d.Updated, at: parseTime(d.Updated)}
 	if !m.at.Before(oldest) {
 		m.attempts, m.done = int(d.Fields.num("attempts")), d.Fields.flag("done")
 	}
-	return m
+	return m, nil
 }
 
 // put writes the lease's document as l has it, on condition that it is as it was read. One that has nothing to tell any

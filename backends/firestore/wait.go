@@ -61,7 +61,11 @@ func (b *backend) look(ctx context.Context, r backends.Request) (*backends.HeldE
 		list = append(list, b.names.mark(r.Key, r.RunID))
 	}
 	found, now, err := b.client.read(bounded, list...)
-	if err == nil && r.RunID != "" && parseMark(found[b.names.mark(r.Key, r.RunID)], now.Add(-b.keep.DoneAge)).done {
+	var m markDocument
+	if err == nil && r.RunID != "" {
+		m, err = parseMark(r.Key, r.RunID, found[list[1]], now.Add(-b.keep.DoneAge))
+	}
+	if err == nil && m.done {
 		return nil, now, nil
 	}
 	var l *leaseDocument

@@ -38,6 +38,7 @@ func doDoctor(c *call) int {
 type examinedStore struct {
 	store   Store
 	name    string
+	most    time.Duration     // the longest lease it grants; 0 where it has no limit, or does not tell
 	took    []time.Duration   // reads of the job's state; none where it does not answer
 	past    []backends.Record // of the job's key, newest first
 	pastErr error
@@ -115,6 +116,9 @@ func (c *call) examineStore(cfg *Config) ([]backends.Check, examinedStore, error
 	clockSeen := slices.ContainsFunc(checks, func(k backends.Check) bool { return strings.Contains(k.Check, "clock") })
 	if err == nil && !clockSeen && !strings.HasPrefix(b.Name(), "sqlite:") { // that one's clock is the host's
 		checks = append(checks, clockCheck(b.Name(), offset, doubt))
+	}
+	if l, ok := b.(backends.Limiter); ok && err == nil && cfg.Key != "" {
+		s.most, _ = within(context.Background(), cfg.BackendTimeout, l.LongestTTL) // why it cannot be told, its own doctor says
 	}
 	if err == nil && cfg.Key != "" {
 		s.past, s.pastErr = within(context.Background(), cfg.BackendTimeout, func(ctx context.Context) ([]backends.Record, error) {

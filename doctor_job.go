@@ -20,6 +20,7 @@ type job struct {
 	cfg     *Config
 	auto    bool // --ttl auto
 	t       timing
+	granted time.Duration // of the TTL, by stores that grant less than any
 	env     []string
 	stores  []examinedStore
 	past    []backends.Record // newest first
@@ -43,15 +44,31 @@ func (c *call) jobChecks(stores []examinedStore) []backends.Check {
 	if j.auto {
 		j.cfg = c.cfg.withTTL(ttlFor(j.successes()))
 	}
-	j.t = newTiming(backends.Grant{TTL: j.cfg.TTL, Drift: j.cfg.TTL/100 + 2*time.Millisecond}, j.cfg)
+	g, name := j.grant()
+	j.granted, j.t = g.TTL, newTiming(g, j.cfg)
 	j.ttl()
-	j.heartbeat()
-	j.grace()
+	if err := misfit(g, j.cfg, name); err != nil && g.TTL < j.cfg.TTL { // of what no store limits, how much a store relies on is not known here
+		j.fail("grace", err.Error(), fmt.Sprintf("a run with these settings is refused (%d)", codeUsage))
+	} else {
+		j.heartbeat()
+		j.grace()
+		j.pod()
+	}
 	j.timeout()
 	j.schedule()
 	j.choices()
-	j.pod()
 	return j.checks
+}
+
+// grant is what the stores that are to be held would grant, and the name of the one that would grant the least.
+func (j *job) grant() (backends.Grant, string) {
+	ttl, name := j.cfg.TTL, "the store"
+	for _, s := range j.stores {
+		if s.most != 0 && s.most < ttl && slices.Contains(j.cfg.Backends, s.store) {
+			ttl, name = s.most, s.name
+		}
+	}
+	return backends.Grant{TTL: ttl, Drift: ttl/100 + 2*time.Millisecond}, name
 }
 
 func (j *job) add(check string, ok bool, cause, remedy string) {
@@ -90,6 +107,10 @@ func (j *job) ttl() {
 	if j.auto {
 		ttl += " now, settled before each run by the history"
 	}
+	short := j.granted < j.cfg.TTL
+	if short {
+		ttl += fmt.Sprintf(", of which the store grants %s", shortDuration(j.granted))
+	}
 	switch {
 	case j.pastErr != nil:
 		j.fail("ttl", fmt.Sprintf("the history of %s cannot be read: %v", quoted(j.cfg.Key), j.pastErr), "look at what is said of the store")
@@ -98,8 +119,13 @@ func (j *job) ttl() {
 	default:
 		cause := ttl + "; " + j.longestRun()
 		advised := max(roundUp(time.Duration(ttlRoom*float64(j.longest))), minTTL)
-		if j.cfg.TTL >= advised || j.auto {
+		switch {
+		case j.granted >= advised, j.auto && !short:
 			j.add("ttl", true, cause, "")
+			return
+		case short:
+			j.add("ttl", true, cause, fmt.Sprintf("renewals keep a shorter lease alive, but only with one of %s (%v times the longest run) a run also ends well when the store is away all the while: have the store keep longer leases where that matters",
+				shortDuration(advised), ttlRoom))
 			return
 		}
 		j.add("ttl", true, cause, fmt.Sprintf("renewals keep a shorter lease alive, but with --ttl %s (%v times the longest run) a run also ends well when the store is away all the while; "+
@@ -175,6 +201,8 @@ func (j *job) grace() {
 	case forced > 0:
 		j.add("grace", true, fmt.Sprintf("%s; of %d runs that had to be stopped %d ended by KILL", cause, stopped, forced),
 			"have COMMAND end at TERM, or give it a longer --grace (grace and heartbeat together stay under the TTL)")
+	case j.t.Grace < j.cfg.Grace:
+		j.add("grace", true, cause, fmt.Sprintf("the default of %s is shortened with the lease; a --grace of your own is kept to, or the run refused", shortDuration(j.cfg.Grace)))
 	case j.cfg.Grace < defaultGrace && j.cfg.Grace == j.cfg.TTL/6:
 		j.add("grace", true, cause, fmt.Sprintf("the default of %s does not fit this TTL and is shortened; from --ttl %s on it does", shortDuration(defaultGrace), shortDuration(6*defaultGrace)))
 	default:

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -41,17 +42,36 @@ type timing struct {
 	Timeout time.Duration // bound on one exchange with the store
 }
 
-// newTiming settles the timing of a granted lease. The store may have granted less than was asked; then grace and
-// interval shrink with it, because they must fit into what was granted, and the safety margin does not.
+// newTiming settles the timing of a granted lease. The store may have granted less than was asked; then the interval, and
+// a grace that nobody asked for, shrink with it, because they must fit into what was granted, and the safety margin does
+// not. A grace that was asked for is what COMMAND needs to end well: see misfit.
 func newTiming(g backends.Grant, cfg *Config) timing {
 	t := timing{TTL: g.TTL, Drift: g.Drift, Every: cfg.Heartbeat, Grace: cfg.Grace, Timeout: cfg.BackendTimeout}
 	if g.TTL < cfg.TTL {
-		t.Grace = min(t.Grace, g.TTL/6)
+		if !cfg.graceGiven {
+			t.Grace = min(t.Grace, g.TTL/6)
+		}
 		t.Every = min(t.Every, g.TTL/3)
 	}
 	// A beat that is sent only when TERM is due would come too late whatever its answer.
 	t.Every = min(t.Every, (t.TTL-t.Drift-t.margin()-t.Grace)*3/4)
 	return t
+}
+
+// misfit tells, by an error, that a grace which was asked for does not fit into the lease that the store called name grants:
+// between the beat after the last good one and the end of the lease there would be less. What was asked for was checked
+// against the TTL that was asked for; the store may grant less, and rely on less of it.
+func misfit(g backends.Grant, cfg *Config, name string) error {
+	most := g.TTL - g.Drift
+	if g.TTL < cfg.TTL {
+		most -= min(cfg.Heartbeat, g.TTL/3)
+	}
+	if !cfg.graceGiven || cfg.Grace < most {
+		return nil
+	}
+	return &backends.UsageError{What: "--grace " + shortDuration(cfg.Grace),
+		Why:    fmt.Sprintf("%s grants %s of the %s of --ttl, in which COMMAND could not be given so long to end", name, shortDuration(g.TTL), shortDuration(cfg.TTL)),
+		Remedy: fmt.Sprintf("give a --grace under %s (a shorter --heartbeat leaves more), or have the store keep longer leases", shortDuration(most))}
 }
 
 // margin is kept free between KILL and the end of the lease: the time that the kernel, and a loaded machine, take to make

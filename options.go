@@ -99,7 +99,7 @@ var options = examinable([]option{
 		help: "longest run of COMMAND; then TERM, and KILL after the grace",
 		at:   func(c *Config) any { return &c.Timeout }},
 	{name: "grace", env: true, toml: "grace", verbs: vRun, kind: kindDuration, arg: "D", def: "10s, at most TTL/6",
-		help: "time between TERM and KILL; grace + heartbeat must be under the TTL",
+		help: "time between TERM and KILL; grace + heartbeat must be under the TTL, and under the shorter one that a store may grant",
 		at:   func(c *Config) any { return &c.Grace }},
 	{name: "holder", env: true, toml: "holder", verbs: vLease | vUnlock | vPause, check: backends.CheckHolder, arg: "NAME", def: "$HOSTNAME, else the host's name",
 		help: "who status and history say it is; never decides ownership",

@@ -105,6 +105,7 @@ func (s *settler) keyHint() string {
 func (s *settler) validateTimes() {
 	c := s.cfg
 	_, ttlGiven := s.chosen["ttl"]
+	_, c.graceGiven = s.chosen["grace"]
 	if c.TTL == ttlFromHistory {
 		s.validateAutoTTL()
 		return

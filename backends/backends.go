@@ -219,6 +219,18 @@ type Liveness interface {
 	Files() []*os.File
 }
 
+// Limiter is implemented by backends whose store cannot keep a lease of any length.
+type Limiter interface {
+	// LongestTTL is the longest TTL that a lease is granted with, however long the one asked for.
+	LongestTTL(ctx context.Context) (time.Duration, error)
+}
+
+// Fixed is implemented by leases whose length was settled by the grant: Renew has them last for Grant().TTL from then on,
+// whatever ttl it is given.
+type Fixed interface {
+	FixedTTL() bool
+}
+
 // Initer is implemented by backends whose table, topic or chroot has to be created once.
 type Initer interface {
 	// Init creates what is missing. It may be repeated, and run by many processes at once.

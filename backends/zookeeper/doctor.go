@@ -197,26 +197,43 @@ func (e *examination) rights(ctx context.Context) {
 	}
 }
 
-// limits finds out how long a session may be, by asking for one that is too long: words that would tell are often not
-// allowed.
+// limits tells how long a session, and so a lease, may be.
 func (e *examination) limits(ctx context.Context) {
-	long, err := newSession(e.b.c, longestSession)
+	kept, err := e.b.longestSession(ctx)
 	if err != nil {
 		e.fail("session length", err)
 		return
 	}
-	defer long.close(false)
-	if _, err := long.await(ctx); err != nil {
-		e.fail("session length", err)
-		return
-	}
-	most := grantable(longestSession, long.limit())
-	cause := fmt.Sprintf("the servers keep a session for at most %v, so a lease for at most %v", long.limit(), most)
+	most := grantable(longestSession, kept)
+	cause := fmt.Sprintf("the servers keep a session for at most %v, so a lease for at most %v", kept, most)
 	remedy := ""
 	if most < time.Minute {
 		remedy = fmt.Sprintf("a longer --ttl, like the usual minute, is shortened to %v; raise maxSessionTimeout on all servers (20 ticks if not set) where that is too short", most)
 	}
 	e.add("session length", true, cause, remedy)
+}
+
+// longestSession finds out how long a session may be, by asking for one that is too long: words that would tell are often
+// not allowed.
+func (b *backend) longestSession(ctx context.Context) (time.Duration, error) {
+	long, err := newSession(b.c, longestSession)
+	if err != nil {
+		return 0, err
+	}
+	defer long.close(false)
+	if _, err := long.await(ctx); err != nil {
+		return 0, err
+	}
+	return long.limit(), nil
+}
+
+// LongestTTL is what the longest session can keep; see backends.Limiter.
+func (b *backend) LongestTTL(ctx context.Context) (time.Duration, error) {
+	kept, err := b.longestSession(ctx)
+	if err != nil {
+		return 0, b.fail(ctx, "ask how long a lease may be", err)
+	}
+	return grantable(longestSession, kept), nil
 }
 
 // quorum measures a write, which needs most of the servers.

@@ -17,6 +17,8 @@ import (
 	"github.com/lockrun/lockrun/backends"
 )
 
+var _ backends.Fixed = (*lease)(nil)
+
 // lease is a holder's view of its lease.
 type lease struct {
 	b        *backend
@@ -37,6 +39,9 @@ func (b *backend) newLease(s *session, v *view, l *slot, attached bool) *lease {
 }
 
 func (l *lease) Grant() backends.Grant { return l.grant }
+
+// FixedTTL is true: see backends.Fixed. A session's length does not change.
+func (l *lease) FixedTTL() bool { return true }
 
 // Renew writes the lease's node. How long it then lives is the length of its session, whatever ttl says: a lease that was
 // attached to goes on being renewed by the process that took it.

@@ -53,6 +53,7 @@ var (
 	_ backends.Waiter   = (*backend)(nil)
 	_ backends.Initer   = (*backend)(nil)
 	_ backends.Doctor   = (*backend)(nil)
+	_ backends.Limiter  = (*backend)(nil)
 	_ backends.OpenFunc = Open
 )
 

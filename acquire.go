@@ -67,7 +67,7 @@ func (c *call) notAcquired(err error) int {
 	case codeDone:
 		c.ui.notice("done: %v", err)
 	default:
-		c.ui.err("%v", err)
+		c.ui.err("%v (key %q)", err, c.cfg.Key)
 	}
 	return c.cfg.exit(code)
 }

@@ -30,7 +30,11 @@ func (c *call) withBackend(do func(ctx context.Context, b backends.Backend) (int
 
 // failed tells an error of the backend and gives its exit code.
 func (c *call) failed(err error) int {
-	c.ui.err("%v", err)
+	if c.cfg.Key != "" {
+		c.ui.err("%v (key %q)", err, c.cfg.Key)
+	} else {
+		c.ui.err("%v", err)
+	}
 	return c.cfg.exit(codeOf(err))
 }
 

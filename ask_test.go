@@ -177,6 +177,19 @@ func TestUnlock(t *testing.T) {
 	}
 }
 
+// A crontab has many jobs, and its mail does not say which of them it is about.
+func TestWhatIsNotKnownNamesTheKey(t *testing.T) {
+	for line, code := range map[string]int{
+		"--key nightly -- /bin/true": codeUnavailable, "--key nightly --on-unavailable skip -- /bin/true": codeSkipped,
+		"acquire --key nightly": codeUnavailable, "renew --key nightly --token 1": codeUnavailable, "release --key nightly --token 1": codeUnavailable,
+	} {
+		got := invoke(t, unreachable, nil, strings.Fields(line)...)
+		if got.code != code || strings.Count(got.err, "\n") != 1 || !strings.Contains(got.err, "nobody there; start it") || !strings.Contains(got.err, `(key "nightly")`) {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+}
+
 func TestPauseAndResume(t *testing.T) {
 	_, open := inMemory()
 	if got := invoke(t, open, nil, "pause", "k", "--reason", "disk swap", "--for", "1h", "--holder", "ops", "-v"); got.code != 0 || !strings.Contains(got.err, `paused: runs of "k" are skipped for 1h`) {

@@ -155,7 +155,7 @@ func (r *runner) refused(err error) (int, string) {
 		r.ui.notice("done: %v", err)
 	default:
 		r.record.Outcome = backends.Unavailable
-		r.ui.err("%v", err)
+		r.ui.err("%v (key %q)", err, r.req.Key)
 	}
 	return r.cfg.exit(code), err.Error()
 }
@@ -166,14 +166,14 @@ func (r *runner) unavailable(err error) (code int, message string, stop bool) {
 	r.record.Outcome, r.record.Reason = backends.Unavailable, err.Error()
 	switch r.cfg.OnUnavail {
 	case "run":
-		r.ui.warn("%v; COMMAND runs WITHOUT A LEASE, as --on-unavailable run asks", err)
+		r.ui.warn("%v; COMMAND runs WITHOUT A LEASE, as --on-unavailable run asks (key %q)", err, r.req.Key)
 		r.observe(eventUnavailable, err.Error())
 		return 0, "", false
 	case "skip":
-		r.ui.warn("%v; skipped, as --on-unavailable skip asks", err)
+		r.ui.warn("%v; skipped, as --on-unavailable skip asks (key %q)", err, r.req.Key)
 		return r.cfg.exit(codeSkipped), err.Error(), true
 	default:
-		r.ui.err("%v; COMMAND was not started", err)
+		r.ui.err("%v; COMMAND was not started (key %q)", err, r.req.Key)
 		return r.cfg.exit(codeUnavailable), err.Error(), true
 	}
 }

@@ -313,7 +313,7 @@ func (r *runner) settle(end backends.End, err error) {
 	case end.Outcome == backends.Lost:
 		r.ui.info("the lost lease could not be given back either: %v", err) // one line says enough
 	default:
-		r.ui.warn("the release was not answered, so the key stays taken until its lease runs out or the store notices that this process has ended: %v", err)
+		r.ui.warn("the release was not answered, so the key stays taken until its lease runs out or the store notices that this process has ended: %v (key %q)", err, r.req.Key)
 	}
 }
 

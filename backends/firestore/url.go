@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,7 +28,9 @@ type config struct {
 const (
 	defaultDatabase = "(default)"
 	defaultEndpoint = "firestore.googleapis.com"
-	example         = "write firestore://project/collection"
+
+	emulatorVariable = "FIRESTORE_EMULATOR_HOST"
+	example          = "write firestore://project/collection"
 )
 
 func wrongURL(why, remedy string) error {
@@ -36,8 +39,14 @@ func wrongURL(why, remedy string) error {
 
 // configure reads firestore://project/collection?...
 func configure(u *backends.URL, o backends.Options) (*config, error) {
-	if err := u.Only("database", "credentials", "quota_project", "endpoint", "emulator"); err != nil {
+	known := []string{"database", "credentials", "quota_project", "endpoint", "emulator"}
+	if err := u.Only(known...); err != nil {
 		return nil, err
+	}
+	for _, name := range known {
+		if u.Query[name] != nil && u.Param(name) == "" { // an unset variable, most likely
+			return nil, wrongURL("the parameter "+name+" is empty", "give it a value, or leave it out")
+		}
 	}
 	c := &config{timeout: o.Timeout, databaseID: defaultDatabase, credentials: u.Param("credentials"), quota: u.Param("quota_project")}
 	if d := u.Param("database"); d != "" {
@@ -93,20 +102,24 @@ func (c *config) setCollection(u *backends.URL) error {
 // setServer settles who is asked: Google, a private way to it, or an emulator.
 func (c *config) setServer(u *backends.URL) error {
 	emulator := u.Param("emulator")
-	from := "emulator"
-	if emulator == "" && u.Param("endpoint") == "" {
-		emulator, from = os.Getenv("FIRESTORE_EMULATOR_HOST"), "FIRESTORE_EMULATOR_HOST"
+	raw := u.Param("endpoint")
+	if emulator != "" && raw != "" {
+		return wrongURL("both emulator and endpoint are there", "leave one of them out: an emulator is asked without credentials, an endpoint with them")
+	}
+	from, remedy := "emulator", "write it like emulator=127.0.0.1:8080"
+	if emulator == "" && raw == "" {
+		emulator, from = os.Getenv(emulatorVariable), "the variable "+emulatorVariable
+		remedy = "write " + emulatorVariable + "=127.0.0.1:8080, or unset it for Google's own service"
 	}
 	if emulator != "" {
 		host := strings.TrimSuffix(strings.TrimPrefix(emulator, "http://"), "/")
-		if !isHost(host) {
-			return wrongURL(from+" is not host:port", "write it like 127.0.0.1:8080")
+		if !hasPort(host) {
+			return wrongURL(from+" is not host:port", remedy)
 		}
 		c.endpoint, c.emulator = url.URL{Scheme: "http", Host: host}, true
 		return nil
 	}
 	c.endpoint = url.URL{Scheme: "https", Host: defaultEndpoint}
-	raw := u.Param("endpoint")
 	if raw == "" {
 		return nil
 	}
@@ -127,6 +140,16 @@ func (c *config) setServer(u *backends.URL) error {
 func isHost(h string) bool {
 	u, err := url.Parse("http://" + h)
 	return err == nil && h != "" && u.Host == h && u.Hostname() != ""
+}
+
+// hasPort wants a port: an emulator has no usual one, and 80 would be taken without a word.
+func hasPort(h string) bool {
+	u, err := url.Parse("http://" + h)
+	if err != nil || !isHost(h) {
+		return false
+	}
+	n, err := strconv.ParseUint(u.Port(), 10, 16)
+	return err == nil && n > 0
 }
 
 func loopback(host string) bool {

@@ -53,6 +53,12 @@ func TestWrongURLs(t *testing.T) {
 		"firestore://p1/jobs?database=A%2FB":                  "database",
 		"firestore://p1/jobs?emulator=http%3A%2F%2Fa%2Fb":     "host:port",
 		"firestore://p1/jobs?endpoint=http%3A%2F%2Fx.example": "https",
+		"firestore://p1/jobs?emulator=127.0.0.1":              "host:port",
+		"firestore://p1/jobs?emulator=127.0.0.1:":             "host:port",
+		"firestore://p1/jobs?emulator=127.0.0.1:0":            "host:port",
+		"firestore://p1/jobs?emulator=":                       "emulator is empty",
+		"firestore://p1/jobs?database=":                       "database is empty",
+		"firestore://p1/jobs?emulator=a:1&endpoint=x.example": "both emulator and endpoint",
 		"firestore://p1/jobs?endpoint=x.example%2Fpath":       "endpoint",
 		"firestore://p1/jobs?credentials=key.json":            "absolute",
 		"firestore://p1/jobs?quota_project=a%20b":             "quota_project",
@@ -64,6 +70,21 @@ func TestWrongURLs(t *testing.T) {
 		var usage *backends.UsageError
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), part) || usage.Remedy == "" || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", raw, err)
+		}
+	}
+}
+
+// TestWrongVariable: what has to be corrected is named, for it does not stand in the URL.
+func TestWrongVariable(t *testing.T) {
+	u, err := backends.ParseURL("firestore://p1/jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{"bogus", "http://", "127.0.0.1:http"} {
+		t.Setenv("FIRESTORE_EMULATOR_HOST", v)
+		var usage *backends.UsageError
+		if _, err := Open(context.Background(), u, backends.Options{}); !errors.As(err, &usage) || !strings.Contains(usage.Remedy, "FIRESTORE_EMULATOR_HOST") {
+			t.Errorf("%s: %v", v, err)
 		}
 	}
 }

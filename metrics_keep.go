@@ -20,17 +20,17 @@ import (
 // would stand still, or fall.
 func (o *observers) keep(ctx context.Context, rec backends.Record, run *metrics.Run) error {
 	f, err := o.sums()
-	if err != nil {
-		return err
+	if err == nil {
+		err = f.Add(ctx, func(s *metrics.Set) { s.Key(rec.Key).Add(run) })
 	}
-	if err := f.Add(ctx, func(s *metrics.Set) { s.Key(rec.Key).Add(run) }); err != nil {
-		return err
+	if err != nil {
+		return fmt.Errorf("the metrics were not kept: %w", err)
 	}
 	if o.cfg.Pushgateway == "" {
 		return nil
 	}
 	if err := o.push(ctx, f, rec); err != nil {
-		return fmt.Errorf("they were not sent, but the next push tells them too: %w", err)
+		return fmt.Errorf("the metrics were not sent, but are kept, so that the next push tells them too: %w", err)
 	}
 	return nil
 }

@@ -44,12 +44,16 @@ func newObservers(cfg *Config, u *ui, env func(vars []string) []string) *observe
 	return &observers{cfg: cfg, ui: u, env: env, ctx: ctx, stop: stop, told: map[string]bool{}}
 }
 
-// watch has do work beside the run. What it could not do is told, in one line.
+// watch has do work beside the run. What it could not do is told, in one line that begins with what, unless the error says
+// it all.
 func (o *observers) watch(what string, do func(ctx context.Context) error) {
 	o.all.Go(func() {
 		ctx, cancel := context.WithTimeout(o.ctx, o.cfg.HookTimeout)
 		defer cancel()
-		if err := do(ctx); err != nil {
+		switch err := do(ctx); {
+		case err != nil && what == "":
+			o.ui.warn("%v", err)
+		case err != nil:
 			o.ui.warn("%s: %v", what, err)
 		}
 	})
@@ -161,7 +165,7 @@ func (o *observers) ping(ctx context.Context, suffix string, rec backends.Record
 func (o *observers) ended(rec backends.Record, run *metrics.Run, suffix string) {
 	o.lastEvent(eventOf(rec.Outcome), rec)
 	if o.cfg.MetricsFile != "" || o.cfg.Pushgateway != "" {
-		o.watch("the metrics were not kept", func(ctx context.Context) error { return o.keep(ctx, rec, run) })
+		o.watch("", func(ctx context.Context) error { return o.keep(ctx, rec, run) })
 	}
 	if o.cfg.Ping == "" {
 		return

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -224,6 +225,23 @@ func TestBlackHoles(t *testing.T) {
 		}
 		if took := time.Since(began); took < time.Second || took > 90*time.Second {
 			t.Errorf("%v took %v", c.args, took)
+		}
+	}
+}
+
+// Whatever keeps a Pushgateway from being told is told as it is, and the gateway's password is not.
+func TestWhyAPushFailed(t *testing.T) {
+	t.Parallel()
+	w := watchedHost(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for url, want := range map[string]string{"http://u:hunter2@127.0.0.1:1/": "http://127.0.0.1:1: .*refused", "http://u:hunter2@" + silent.Addr().String(): "http://" + silent.Addr().String() + ": no answer in time"} {
+		said := w.lockrun(0, "--key", "why", "--hook-timeout", "1s", "--metrics-file", "why.prom", "--pushgateway", url, "--", "true")
+		if !regexp.MustCompile("^lockrun: warning: the metrics were not sent, but are kept, .*"+want+".*\n$").MatchString(said) || strings.Contains(said, "hunter2") {
+			t.Errorf("of %s it said %s", want, said)
 		}
 	}
 }

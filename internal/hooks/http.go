@@ -84,7 +84,7 @@ func cause(err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return errors.New("no answer in time")
 	}
 	return err

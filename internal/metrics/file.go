@@ -31,7 +31,7 @@ type File struct{ Path string }
 // be read, or holds anything that is not lockrun's, nothing is changed. It returns when ctx ends, at the latest, even
 // though a file system that hangs may keep what it began.
 func (f File) Add(ctx context.Context, change func(*Set)) error {
-	return bounded(ctx, func() error {
+	return bounded(ctx, "it took too long: another process has it locked, or the file system does not answer", func() error {
 		unlock, err := f.lock(ctx, "lock")
 		if err != nil {
 			return err
@@ -48,30 +48,53 @@ func (f File) Add(ctx context.Context, change func(*Set)) error {
 
 // InTurn calls do with the sums as they are, while no other process is in its turn: what do sends to somebody cannot be
 // overtaken by something older. Others may Add meanwhile.
+//
+// It returns when ctx ends, at the latest, if do does. An error of do's is returned as it is.
 func (f File) InTurn(ctx context.Context, do func(*Set) error) error {
-	return bounded(ctx, func() error {
+	type turn struct {
+		s      *Set
+		unlock func()
+	}
+	mine := make(chan turn, 1)
+	err := bounded(ctx, "another run of this host was still sending all the while, or the file system does not answer", func() error {
+		defer close(mine)
 		unlock, err := f.lock(ctx, "turn")
 		if err != nil {
 			return err
 		}
-		defer unlock()
 		s, _, err := f.read()
+		if err == nil {
+			err = ctx.Err()
+		}
 		if err != nil {
+			unlock()
 			return err
 		}
-		return do(s)
+		mine <- turn{s, unlock}
+		return nil
 	})
+	if err != nil {
+		go func() {
+			if t, ok := <-mine; ok {
+				t.unlock() // it came when nobody wanted it any more
+			}
+		}()
+		return err
+	}
+	t := <-mine
+	defer t.unlock()
+	return do(t.s)
 }
 
-// bounded calls do, and gives up on it when ctx ends.
-func bounded(ctx context.Context, do func() error) error {
+// bounded calls do, and gives up on it when ctx ends, which late explains.
+func bounded(ctx context.Context, late string, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return errors.New("it took too long: another process has it locked, or the file system does not answer")
+		return errors.New(late)
 	}
 }
 

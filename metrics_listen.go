@@ -10,8 +10,10 @@ import (
 	"net"
 	"net/http"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,8 +25,9 @@ const (
 	// what it took: the store has other work than being watched.
 	freshFor     = 5 * time.Second
 	restPerRead  = 10
-	listenConns  = 32               // at once; more wait to be accepted
+	listenConns  = 64               // at once; see fewConns
 	headersBound = 5 * time.Second  // for a client to say what it wants
+	idleBound    = 10 * time.Second // for it to say that again
 	answerBound  = 30 * time.Second // for it to take the answer
 	farewell     = 3 * time.Second  // for scrapes under way when lockrun is told to end
 )
@@ -42,10 +45,10 @@ func serveMetrics(c *call) int {
 	defer s.close()
 	server := &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: headersBound, WriteTimeout: answerBound + 2*c.cfg.BackendTimeout,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: log.New(io.Discard, "", 0),
+		IdleTimeout: idleBound, ConnState: connState, MaxHeaderBytes: 16 << 10, ErrorLog: log.New(io.Discard, "", 0),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(&fewConns{l, make(chan struct{}, listenConns)}) }()
+	go func() { failed <- server.Serve(&fewConns{Listener: l, most: listenConns}) }()
 	c.ui.notice("serving metrics on http://%s/metrics", l.Addr())
 	select {
 	case err := <-failed:
@@ -167,32 +170,55 @@ func (s *scrapes) close() {
 	}
 }
 
-// fewConns accepts so many connections at once.
+// fewConns has so many connections at once. Where there are more, the oldest of those that ask for nothing is closed, or the
+// oldest of all: clients that only keep connections open, or do not take their answers, keep nobody from a scrape.
 type fewConns struct {
 	net.Listener
-	free chan struct{}
+	most int
+
+	mu   sync.Mutex
+	open []*oneConn // in the order of coming
 }
 
-// Accept waits until one of the connections is closed where there are enough.
+// Accept implements net.Listener.
 func (l *fewConns) Accept() (net.Conn, error) {
-	l.free <- struct{}{}
-	c, err := l.Listener.Accept()
+	accepted, err := l.Listener.Accept()
 	if err != nil {
-		<-l.free
 		return nil, err
 	}
-	return &oneConn{Conn: c, leave: sync.OnceFunc(func() { <-l.free })}, nil
+	c := &oneConn{Conn: accepted, of: l}
+	l.mu.Lock()
+	var victim *oneConn
+	if len(l.open) >= l.most {
+		victim = l.open[max(slices.IndexFunc(l.open, func(o *oneConn) bool { return !o.busy.Load() }), 0)]
+	}
+	l.open = append(l.open, c)
+	l.mu.Unlock()
+	if victim != nil {
+		_ = victim.Close() // the server closes it once more
+	}
+	return c, nil
 }
 
 type oneConn struct {
 	net.Conn
-	leave func()
+	of   *fewConns
+	busy atomic.Bool // a request has begun and is not answered
 }
 
 // Close may be called several times.
 func (c *oneConn) Close() error {
-	defer c.leave()
+	c.of.mu.Lock()
+	c.of.open = slices.DeleteFunc(c.of.open, func(o *oneConn) bool { return o == c })
+	c.of.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// connState is told by the server what a connection is at.
+func connState(c net.Conn, s http.ConnState) {
+	if c, ok := c.(*oneConn); ok {
+		c.busy.Store(s == http.StateActive)
+	}
 }
 
 var errListen = errors.New("it is not an address to listen on; write HOST:PORT, or :PORT for all of this host's")

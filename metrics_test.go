@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -283,5 +285,46 @@ func TestListenWantsAnAddress(t *testing.T) {
 	}
 	if got := invoke(t, untouched(t), nil, "metrics", "--listen", "192.0.2.1:1"); got.code != codeNo || !strings.Contains(got.err, "cannot listen") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Clients that keep connections open and ask for nothing, or begin to ask and go no further, keep nobody from a scrape.
+func TestIdleConnectionsBlindNobody(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &fewConns{Listener: tcp, most: 4}
+	s := &http.Server{ConnState: connState, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answer") })}
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	for _, begin := range []string{"", "GET /metrics HT"} {
+		var idle []net.Conn
+		for range 3 * l.most {
+			c, err := net.Dial("tcp", tcp.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := io.WriteString(c, begin); err != nil && begin == "" {
+				t.Fatal(err)
+			}
+			idle = append(idle, c)
+		}
+		client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+		answer, err := client.Get("http://" + tcp.Addr().String())
+		if err != nil {
+			t.Fatalf("behind %d connections: %v", len(idle), err)
+		}
+		answer.Body.Close()
+		_ = idle[0].SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := idle[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the oldest connection is still open: %v", err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.open) > l.most {
+		t.Errorf("%d connections are open", len(l.open))
 	}
 }

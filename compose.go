@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 
@@ -76,7 +77,7 @@ func withRecord(ctx context.Context, cfg *Config, b backends.Backend) (backends.
 	switch {
 	case errors.As(err, &wrong):
 		_ = b.Close()
-		return nil, err
+		return nil, fmt.Errorf("--record: %w", err)
 	case err == nil && store.Name() == backends.Historian(b).Name():
 		_ = store.Close()
 		return b, nil

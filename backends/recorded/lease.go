@@ -168,7 +168,7 @@ func (b *backend) half(ctx context.Context) (context.Context, context.CancelFunc
 func (l *lease) end(ctx context.Context, rec backends.Lease, gone bool, end backends.End) {
 	err := backends.ErrLost
 	if rec != nil && !gone {
-		err = backends.UntilAnswered(ctx, func() error { return rec.Release(ctx, end) })
+		err = fromRecord(backends.UntilAnswered(ctx, func() error { return rec.Release(ctx, end) }))
 	}
 	if errors.Is(err, backends.ErrLost) {
 		// It was never there, or is not any more. What became of a lost lease its holder will still tell (Record), which is
@@ -198,13 +198,13 @@ func (l *lease) tell(ctx context.Context, rec backends.Lease, end backends.End) 
 	}
 	if rec == nil { // the start may have been recorded after all
 		if err := backends.UntilAnswered(ctx, func() error { return s.Abandon(ctx, r) }); err != nil {
-			return err
+			return fromRecord(err)
 		}
 	}
 	full := backends.Record{Key: r.Key, RunID: r.RunID, Attempt: g.Attempt, Holder: r.Holder, Host: r.Host, PID: r.PID,
 		Token: l.b.shownAs(g.Token), Slot: &g.Slot, Outcome: end.Outcome, Reason: end.Reason, ExitCode: end.ExitCode,
 		Waited: r.Waited, Duration: &end.Duration, StartedAt: g.AcquiredAt, EndedAt: g.AcquiredAt.Add(end.Duration)}
-	return backends.UntilAnswered(ctx, func() error { return s.Record(ctx, full) })
+	return fromRecord(backends.UntilAnswered(ctx, func() error { return s.Record(ctx, full) }))
 }
 
 // shownAs is what the record store calls a token of the lease's store.

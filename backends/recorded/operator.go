@@ -82,7 +82,8 @@ func (b *backend) History(ctx context.Context, q backends.Query) ([]backends.Rec
 	if err != nil {
 		return nil, err
 	}
-	return s.History(ctx, q)
+	records, err := s.History(ctx, q)
+	return records, fromRecord(err)
 }
 
 // Record writes into the record store.
@@ -92,7 +93,7 @@ func (b *backend) Record(ctx context.Context, r backends.Record) error {
 		return err
 	}
 	r.Token = b.shownAs(r.Token)
-	return s.Record(ctx, r)
+	return fromRecord(s.Record(ctx, r))
 }
 
 // Now is the lease's store's clock.
@@ -181,12 +182,13 @@ func (b *backend) Init(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, store := range []backends.Backend{b.lease, s} {
-		if in, ok := store.(backends.Initer); ok {
-			if err := in.Init(ctx); err != nil {
-				return err
-			}
+	if in, ok := b.lease.(backends.Initer); ok {
+		if err := in.Init(ctx); err != nil {
+			return err
 		}
+	}
+	if in, ok := s.(backends.Initer); ok {
+		return fromRecord(in.Init(ctx))
 	}
 	return nil
 }

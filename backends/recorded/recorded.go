@@ -15,6 +15,7 @@ package recorded
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -74,7 +75,7 @@ func (b *backend) store(ctx context.Context) (backends.Backend, error) {
 	case b.opening <- struct{}{}:
 		defer func() { <-b.opening }()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, fromRecord(ctx.Err())
 	}
 	if s := b.known(); s != nil {
 		return s, nil
@@ -85,7 +86,17 @@ func (b *backend) store(ctx context.Context) (backends.Backend, error) {
 		b.opened = s
 		b.mu.Unlock()
 	}
-	return s, err
+	return s, fromRecord(err)
+}
+
+// fromRecord says that it is the record store which does not answer, or whose URL is wrong: a person who sees the name of one
+// store looks for the lease there. What the store positively says of a run says so by itself.
+func fromRecord(err error) error {
+	var wrong *backends.UsageError
+	if err == nil || backends.Positive(err) && !errors.As(err, &wrong) {
+		return err
+	}
+	return fmt.Errorf("the record store (--record): %w", err)
 }
 
 // known is the record store where it has been opened, else nil.
@@ -153,7 +164,8 @@ func (b *backend) start(ctx context.Context, r backends.Request, g backends.Gran
 	if err != nil {
 		return nil, err
 	}
-	return s.Acquire(ctx, recordOnly(r, g))
+	l, err := s.Acquire(ctx, recordOnly(r, g))
+	return l, fromRecord(err)
 }
 
 // giveBackTime bounds giving back. What cannot be given back in it runs out.
@@ -283,7 +295,7 @@ func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
 	go func() {
 		s, err := b.store(ctx)
 		if err == nil {
-			err = s.Abandon(ctx, r)
+			err = fromRecord(s.Abandon(ctx, r))
 		}
 		recorded <- err
 	}()

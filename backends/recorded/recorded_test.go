@@ -223,6 +223,9 @@ func TestWithoutTheRecordNoRunOfAnID(t *testing.T) {
 		if err == nil || backends.Positive(err) {
 			t.Fatalf("%+v: Acquire = %v", *down, err)
 		}
+		if !strings.Contains(err.Error(), "the record store (--record): ") {
+			t.Errorf("%+v: Acquire does not say which store: %v", *down, err)
+		}
 		_ = p.a.Abandon(p.within(300*time.Millisecond), r)
 		p.free(p.leases)
 		p.recordsDown.Store(nil)
@@ -245,7 +248,7 @@ func TestWithoutTheRecordOtherRunsGoOn(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+v: Acquire: %v", *down, err)
 		}
-		p.warned("start is not recorded")
+		p.warned("the start is not recorded, and the run goes on: the record store (--record): ")
 		if err := l.Renew(t.Context(), time.Minute); err != nil {
 			t.Errorf("Renew: %v", err)
 		}
@@ -261,6 +264,17 @@ func TestWithoutTheRecordOtherRunsGoOn(t *testing.T) {
 	}
 }
 
+func TestErrorsOfTheRecordSayThatTheyAre(t *testing.T) {
+	p := newPair(t)
+	p.recordsDown.Store(refuses)
+	_, history := p.a.History(t.Context(), backends.Query{})
+	for what, err := range map[string]error{"history": history, "record": p.a.Record(t.Context(), backends.Record{Key: "k", Outcome: backends.Failed})} {
+		if err == nil || !strings.HasPrefix(err.Error(), "the record store (--record): ") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func TestTheRecordIsDownAtTheEnd(t *testing.T) {
 	for _, down := range []*backendtest.Fault{refuses, hangs} {
 		p := newPair(t)
@@ -269,7 +283,7 @@ func TestTheRecordIsDownAtTheEnd(t *testing.T) {
 		if err := l.Release(p.within(500*time.Millisecond), succeeded()); err != nil {
 			t.Errorf("%+v: Release = %v", *down, err)
 		}
-		p.warned("end is not recorded")
+		p.warned("the end is not recorded: the record store (--record): ")
 		p.free(p.leases)
 	}
 }
@@ -312,7 +326,7 @@ func TestBothAreDownAtTheEnd(t *testing.T) {
 	if err := l.Release(p.within(400*time.Millisecond), succeeded()); err == nil || backends.Positive(err) {
 		t.Errorf("Release = %v", err)
 	}
-	p.warned("end is not recorded")
+	p.warned("the end is not recorded: the record store (--record): ")
 }
 
 func TestALeaseFoundGoneAtTheReleaseIsNotDone(t *testing.T) {

@@ -76,15 +76,15 @@ func (l *log) follow(ctx context.Context, q backends.Query, out chan<- []backend
 		if err = nextErr; err != nil {
 			break
 		}
-		now := l.guess(ctx, t.seen)
 		switch {
 		case t.tell != nil:
-			err = send(t.journal.Due(now))
+			var due []backends.Record
+			if due, err = t.due(ctx); err == nil {
+				err = send(due)
+			}
 		case t.at >= found.HighWater: // what was there has been read
-			t.journal.Due(now)
-			if !q.Since.IsZero() {
-				past := t.journal.Records(now, l.b.c.keep)
-				slices.Reverse(past)
+			var past []backends.Record
+			if past, err = t.past(ctx); err == nil && !q.Since.IsZero() {
 				err = send(past)
 			}
 			t.tell = send
@@ -94,6 +94,33 @@ func (l *log) follow(ctx context.Context, q backends.Query, out chan<- []backend
 		return ctx.Err()
 	}
 	return err
+}
+
+// past are the records that there were before anything is told, oldest first. What has run out counts as told.
+func (t *telling) past(ctx context.Context) ([]backends.Record, error) {
+	epoch, err := t.l.b.client.Epoch(ctx, t.l.id)
+	if err != nil {
+		return nil, err
+	}
+	now := t.l.guess(ctx, t.seen)
+	t.journal.Due(now, epoch)
+	past := t.journal.Records(now, epoch, t.l.b.c.keep)
+	slices.Reverse(past)
+	return past, nil
+}
+
+// due are crashes that nobody has written yet. Under a new leader a lease is begun anew by its key's next record, so that it
+// has not run out yet, whatever the clock says; the broker is asked for that, where it matters.
+func (t *telling) due(ctx context.Context) ([]backends.Record, error) {
+	now := t.l.guess(ctx, t.seen)
+	if !t.journal.Overdue(now) {
+		return nil, nil
+	}
+	epoch, err := t.l.b.client.Epoch(ctx, t.l.id)
+	if err != nil {
+		return nil, err
+	}
+	return t.journal.Due(now, epoch), nil
 }
 
 // guess is the partition's time, as far as this process knows it; never before seen.

@@ -96,12 +96,17 @@ func (b *backend) Attach(ctx context.Context, key string, token int64) (backends
 		return nil, b.fail("attach", err)
 	}
 	var found *lease
-	err := l.refresh(ctx, func(book *ledger.Book) error {
+	err := l.with(ctx, func(book *ledger.Book) error {
+		epoch, err := l.epoch(book)
+		if err != nil {
+			return err
+		}
 		s, err := book.State(key)
 		if err != nil {
 			return err
 		}
-		held, now := s.ByToken(token), l.clock.now()
+		now := l.clock.now()
+		held := s.AsOf(now, epoch).ByToken(token)
 		switch {
 		case held == nil || !held.Live(now):
 			return backends.ErrLost

@@ -20,20 +20,23 @@ func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State,
 		all, err := b.everyKey(ctx)
 		return all, b.fail("status", err)
 	}
-	fresh := map[*log]bool{}
+	fresh := map[*log]int32{}
 	var all []backends.State
 	for _, key := range keys {
 		l := b.log(key)
 		err := l.with(ctx, func(book *ledger.Book) error {
-			if !fresh[l] {
-				if err := l.catchUp(book); err != nil {
+			epoch, ok := fresh[l]
+			if !ok {
+				var err error
+				if epoch, err = l.epoch(book); err != nil {
 					return err
 				}
-				fresh[l] = true
+				fresh[l] = epoch
 			}
 			s, err := book.State(key)
 			if err == nil {
-				all = append(all, states(key, s, l.clock.now())...)
+				now := l.clock.now()
+				all = append(all, states(key, s.AsOf(now, epoch), now)...)
 			}
 			return err
 		})
@@ -48,7 +51,11 @@ func (b *backend) Status(ctx context.Context, keys ...string) ([]backends.State,
 func (b *backend) everyKey(ctx context.Context) ([]backends.State, error) {
 	byKey := map[string][]backends.State{}
 	for _, l := range b.logs {
-		err := l.refresh(ctx, func(book *ledger.Book) error {
+		err := l.with(ctx, func(book *ledger.Book) error {
+			epoch, err := l.epoch(book)
+			if err != nil {
+				return err
+			}
 			found, err := book.Keys()
 			if err != nil {
 				return err
@@ -58,7 +65,8 @@ func (b *backend) everyKey(ctx context.Context) ([]backends.State, error) {
 				if err != nil {
 					return err
 				}
-				byKey[key] = states(key, s, l.clock.now())
+				now := l.clock.now()
+				byKey[key] = states(key, s.AsOf(now, epoch), now)
 			}
 			return nil
 		})
@@ -71,6 +79,15 @@ func (b *backend) everyKey(ctx context.Context) ([]backends.State, error) {
 		all = append(all, byKey[key]...)
 	}
 	return all, nil
+}
+
+// epoch reads what is new, and tells under which leader.
+func (l *log) epoch(book *ledger.Book) (int32, error) {
+	epoch, err := l.b.client.Epoch(l.ctx, l.id)
+	if err == nil {
+		err = l.catchUp(book)
+	}
+	return epoch, err
 }
 
 // states is one State for each taken slot, or one for a key that is free or paused.
@@ -159,7 +176,11 @@ func (l *log) history(ctx context.Context, q backends.Query) ([]backends.Record,
 			break
 		}
 	}
-	return t.journal.Records(l.guess(ctx, t.seen), l.b.c.keep), ctx.Err()
+	epoch, err := l.b.client.Epoch(ctx, l.id)
+	if err != nil {
+		return nil, err
+	}
+	return t.journal.Records(l.guess(ctx, t.seen), epoch, l.b.c.keep), ctx.Err()
 }
 
 // telling reads a partition from its beginning and makes run records of it.

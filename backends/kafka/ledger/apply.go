@@ -106,6 +106,17 @@ func (s *State) tick(r Record) int64 {
 	return t
 }
 
+// AsOf is the state as a record would find it that is appended at t under the leader of that epoch: what has not been begun
+// anew under a new leader will be. It is the state itself where there is no new leader.
+func (s *State) AsOf(t int64, epoch int32) *State {
+	if !s.Known() || epoch <= s.Epoch {
+		return s
+	}
+	c := s.Clone()
+	c.tick(Record{Time: t, Epoch: epoch})
+	return c
+}
+
 // mine is the lease that a HEARTBEAT or RELEASE is about.
 func (s *State) mine(e *Entry) *Lease {
 	if l := s.Owned(e.Owner); l != nil && l.Token == e.Token {

@@ -241,7 +241,7 @@ func TestJournal(t *testing.T) {
 		j.Add(l)
 	}
 	var got []string
-	for _, r := range j.Records(20000, backends.DefaultKeep) {
+	for _, r := range j.Records(20000, 0, backends.DefaultKeep) {
 		got = append(got, fmt.Sprint(r.Holder, " ", r.Outcome, " ", r.Token, " ", r.EndedAt.UnixMilli(), " ", r.Backend))
 	}
 	want := []string{"a crashed 8 10600 kafka://b/t", "c unlocked 6 9500 kafka://b/t", "b crashed 5 6000 kafka://b/t",
@@ -249,7 +249,7 @@ func TestJournal(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the journal has\n%q\nwant\n%q", got, want)
 	}
-	if d := j.Due(20000); len(d) != 1 || len(j.Due(20000)) != 0 {
+	if d := j.Due(20000, 0); len(d) != 1 || len(j.Due(20000, 0)) != 0 {
 		t.Errorf("due are %+v", d)
 	}
 }

@@ -132,18 +132,16 @@ func (e *Entry) Keep() backends.Keep {
 	return k.WithDefaults().Keep
 }
 
-// Records are all run records of the journal, newest first, as they are at now: what has run out by then and was not taken
-// since has crashed. keep bounds them further.
-func (j *Journal) Records(now int64, keep backends.Keep) []backends.Record {
+// Records are all run records of the journal, newest first, as they are at now under the leader of that epoch: what has run
+// out by then and was not taken since has crashed. keep bounds them further.
+func (j *Journal) Records(now int64, epoch int32, keep backends.Keep) []backends.Record {
 	var all []backends.Record
 	for key, a := range j.accounts {
 		runs := slices.Clone(a.runs)
-		for i := range a.state.Leases {
-			if l := &a.state.Leases[i]; !l.Released && !l.Live(now) && !a.tokens[l.Token] {
-				r := l.crashed(key, now)
-				r.Backend = j.store
-				runs = append(runs, r)
-			}
+		for _, l := range a.runOut(now, epoch) {
+			r := l.crashed(key, now)
+			r.Backend = j.store
+			runs = append(runs, r)
 		}
 		for _, list := range [][]backends.Record{runs, a.refused} {
 			slices.SortStableFunc(list, func(x, y backends.Record) int { return x.EndedAt.Compare(y.EndedAt) })
@@ -159,18 +157,38 @@ func (j *Journal) Records(now int64, keep backends.Keep) []backends.Record {
 	return all
 }
 
-// Due are leases that have run out at now and that no record tells of yet, as crashed runs; each is returned once.
-func (j *Journal) Due(now int64) []backends.Record {
+// runOut are leases that have run out and that no record tells of yet.
+func (a *account) runOut(now int64, epoch int32) []Lease {
+	var all []Lease
+	for _, l := range a.state.AsOf(now, epoch).Leases {
+		if !l.Released && !l.Live(now) && !a.tokens[l.Token] {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// Overdue tells whether a lease would be Due had the leader not changed.
+func (j *Journal) Overdue(now int64) bool {
+	for _, a := range j.accounts {
+		if len(a.runOut(now, a.state.Epoch)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Due are leases that have run out at now under the leader of that epoch and that no record tells of yet, as crashed runs;
+// each is returned once.
+func (j *Journal) Due(now int64, epoch int32) []backends.Record {
 	var all []backends.Record
 	for key, a := range j.accounts {
-		for i := range a.state.Leases {
-			if l := &a.state.Leases[i]; !l.Released && !l.Live(now) && !a.tokens[l.Token] {
-				r := l.crashed(key, now)
-				r.Backend = j.store
-				a.runs = append(a.runs, r)
-				a.tokens[l.Token] = true
-				all = append(all, r)
-			}
+		for _, l := range a.runOut(now, epoch) {
+			r := l.crashed(key, now)
+			r.Backend = j.store
+			a.runs = append(a.runs, r)
+			a.tokens[l.Token] = true
+			all = append(all, r)
 		}
 	}
 	return all

@@ -129,6 +129,13 @@ func (c *Client) End(ctx context.Context, partition int) (int64, error) {
 	return c.list(ctx, partition, timestampLatest)
 }
 
+// Epoch is that of the partition's leader. It rises with each change of the leader, whether or not a record has been
+// appended under the new one.
+func (c *Client) Epoch(ctx context.Context, partition int) (int32, error) {
+	found, err := c.listed(ctx, partition, timestampLatest)
+	return found.Epoch, err
+}
+
 // OffsetAt is the offset of the first record of a partition whose time is t or later, by the record's own time. -1: there
 // is none.
 func (c *Client) OffsetAt(ctx context.Context, partition int, t time.Time) (int64, error) {
@@ -142,37 +149,42 @@ const (
 )
 
 func (c *Client) list(ctx context.Context, partition int, timestamp int64) (int64, error) {
+	found, err := c.listed(ctx, partition, timestamp)
+	return found.Offset, err
+}
+
+func (c *Client) listed(ctx context.Context, partition int, timestamp int64) (listedOffsetsPartition, error) {
 	ctx, cancel := c.bound(ctx, 0)
 	defer cancel()
-	var offset int64
+	var found listedOffsetsPartition
 	err := c.onLeader(ctx, PhaseOffsets, partition, func(cn *conn) error {
 		bounded, cancel := c.attempt(ctx, 0)
 		defer cancel()
 		var err error
-		offset, err = cn.list(bounded, partition, timestamp)
+		found, err = cn.list(bounded, partition, timestamp)
 		return err
 	})
-	return offset, err
+	return found, err
 }
 
-func (cn *conn) list(ctx context.Context, partition int, timestamp int64) (int64, error) {
+func (cn *conn) list(ctx context.Context, partition int, timestamp int64) (none listedOffsetsPartition, err error) {
 	answer, err := cn.exchange(ctx, PhaseOffsets, &listOffsetsRequest{
 		ReplicaID: -1,
 		Topics: []listOffsetsTopic{{Name: cn.client.config.Topic, Partitions: []listOffsetsPartition{
 			{ID: int32(partition), CurrentEpoch: -1, Timestamp: timestamp}}}},
 	})
 	if err != nil {
-		return 0, err
+		return none, err
 	}
 	r := answer.(*listOffsetsResponse)
 	if len(r.Topics) != 1 || len(r.Topics[0].Partitions) != 1 {
-		return 0, failed(PhaseOffsets, cn.address, ErrNotKafka)
+		return none, failed(PhaseOffsets, cn.address, ErrNotKafka)
 	}
 	p := r.Topics[0].Partitions[0]
 	if p.ErrorCode != 0 {
-		return 0, refused(PhaseOffsets, cn.address, p.ErrorCode, "")
+		return none, refused(PhaseOffsets, cn.address, p.ErrorCode, "")
 	}
-	return p.Offset, nil
+	return p, nil
 }
 
 // attempt bounds one try at a read to a part of the whole, so that a leader that is frozen, and soon deposed, leaves time

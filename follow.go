@@ -15,8 +15,13 @@ import (
 // answer. Whoever follows looks back so far each time, and tells what it has told by its fingerprint.
 const lateness = 5 * time.Minute
 
-// followBusy bounds what following may cost a store that has to be asked: a tenth of its time.
-const followBusy = 10
+// followBusy bounds what following may cost a store that has to be asked: a tenth of its time. What asking costs is the
+// least of the last followJudged answers, since a single late one tells of a store that stood still, and whoever stays away
+// for ten times as long after that misses its return.
+const (
+	followBusy   = 10
+	followJudged = 4
+)
 
 // follower tells the records of one store as they are written.
 type follower struct {
@@ -27,6 +32,8 @@ type follower struct {
 	began time.Time            // the store's clock when following began
 	at    time.Duration        // the host's at that moment
 	tell  func(backends.Record) error
+	took  []time.Duration // the last answers of a store that has to be asked
+	away  bool            // the store does not answer, which has been told
 }
 
 // follow prints the last records, oldest first, and then each new one, until a signal or a reader that is gone ends it.
@@ -80,10 +87,12 @@ func (f *follower) begin(ctx context.Context) (past []backends.Record, err error
 	}
 	recent := f.q
 	recent.Since, recent.Limit = f.since(), 0
+	asked := bootNow()
 	known, err := f.b.History(ctx, recent)
 	if err != nil {
 		return nil, err
 	}
+	f.answered(asked)
 	if past, err = f.b.History(ctx, f.q); err != nil {
 		return nil, err
 	}
@@ -109,6 +118,7 @@ func (f *follower) run(ctx context.Context) error {
 	q := f.q
 	q.Since, q.Limit = f.since(), 0
 	var err error
+	began := bootNow()
 	if store, ok := backends.Historian(f.b).(backends.Follower); ok {
 		err = store.Follow(ctx, q, f.emit)
 	} else {
@@ -121,7 +131,10 @@ func (f *follower) run(ctx context.Context) error {
 	case errors.As(err, &printing), backends.IsPermanent(err):
 		return err
 	case err != nil:
-		f.c.ui.warn("the history cannot be followed, trying again: %v", err)
+		if !f.away || bootNow()-began > 2*f.c.cfg.BackendTimeout { // after so long it is another fault
+			f.c.ui.warn("the history cannot be followed, trying again: %v", err)
+		}
+		f.away = true
 		sleep(ctx, max(time.Second, f.c.cfg.Interval))
 	}
 	return nil
@@ -136,15 +149,26 @@ func (f *follower) poll(ctx context.Context, q backends.Query) error {
 		if err != nil {
 			return err
 		}
+		f.answered(asked)
 		for _, r := range slices.Backward(records) {
 			if err := f.emit(r); err != nil {
 				return err
 			}
 		}
-		if !sleep(ctx, max(f.c.cfg.Interval, followBusy*(bootNow()-asked))) {
+		if !sleep(ctx, max(f.c.cfg.Interval, followBusy*slices.Min(f.took))) {
 			return ctx.Err()
 		}
 	}
+}
+
+// answered takes in that the store has answered what it was asked at a moment of the boot clock.
+func (f *follower) answered(asked time.Duration) {
+	if f.away {
+		f.away = false
+		f.c.ui.notice("the store answers again")
+	}
+	f.took = append(f.took, bootNow()-asked)
+	f.took = f.took[max(0, len(f.took)-followJudged):]
 }
 
 func (f *follower) ask(ctx context.Context, q backends.Query) ([]backends.Record, error) {

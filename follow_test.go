@@ -180,6 +180,55 @@ func TestFollowOutlastsAStoreThatIsAway(t *testing.T) {
 	}
 }
 
+// stalling is a store that stands still for a while before it answers, while told so.
+type stalling struct {
+	backends.Backend
+	still *atomic.Int64 // how long
+	met   *atomic.Int64 // how often that was met
+}
+
+func (b stalling) History(ctx context.Context, q backends.Query) ([]backends.Record, error) {
+	if d := time.Duration(b.still.Load()); d > 0 {
+		defer b.met.Add(1)
+		if !sleep(ctx, d) {
+			return nil, &backends.Error{Op: "history", Backend: "test:", Err: ctx.Err(), Remedy: "look"}
+		}
+	}
+	return b.Backend.History(ctx, q)
+}
+
+// TestFollowComesBackSoon: a store that stood still is not stayed away from for ten times as long as that; and one that
+// does not answer again and again is told of once.
+func TestFollowComesBackSoon(t *testing.T) {
+	store, _ := inMemory()
+	b := stalling{store.Open(), &atomic.Int64{}, &atomic.Int64{}}
+	f := startFollowing(t, func(context.Context, *Config) (backends.Backend, error) { return b, nil }, "--json", "--backend-timeout", "6s")
+	stall := func(d time.Duration, times int64) {
+		b.met.Store(0)
+		b.still.Store(int64(d))
+		for start := time.Now(); b.met.Load() < times; time.Sleep(5 * time.Millisecond) {
+			if time.Since(start) > 90*time.Second {
+				t.Fatalf("%d asked of a store that stands still", b.met.Load())
+			}
+		}
+		b.still.Store(0)
+	}
+	stall(3200*time.Millisecond, 1) // it would be stayed away from for 32 s, and line waits for 30
+	end(t, taken(t, store, backends.Request{Key: "k"}), backends.Failed)
+	if o := f.outcome(); o != "failed" {
+		t.Errorf("after the store stood still: %s", o)
+	}
+	stall(7*time.Second, 2)
+	end(t, taken(t, store, backends.Request{Key: "k"}), backends.Succeeded)
+	if o := f.outcome(); o != "succeeded" {
+		t.Errorf("after the store did not answer: %s", o)
+	}
+	if n := strings.Count(contents(t, f.err), "cannot be followed"); n != 1 {
+		t.Errorf("told %d times: %s", n, contents(t, f.err))
+	}
+	f.close()
+}
+
 // telling is a store that tells of new records by itself.
 type telling struct {
 	backends.Backend

@@ -89,6 +89,7 @@ func (r *runner) run() (code int, message string) {
 		r.own = startCode(err)
 		return r.notFound(err)
 	}
+	began := bootNow()
 	g, sig, err := r.acquire()
 	if err != nil && sig == 0 && r.cfg.Fallback != nil && codeOf(err) == codeUnavailable {
 		g, sig, err = r.fallBack(err)
@@ -108,6 +109,7 @@ func (r *runner) run() (code int, message string) {
 		return r.refused(err)
 	case err != nil:
 		if code, message, stop := r.unavailable(err); stop {
+			r.noteUnavailable(began)
 			return code, message
 		}
 	}
@@ -228,7 +230,7 @@ func (r *runner) foundGone(res supervise.Result) (int, backends.Outcome, string)
 	if r.cfg.OnLost == "kill" {
 		code = r.cfg.exit(codeLost)
 	}
-	return code, backends.Lost, r.about("the lease was found gone at its release; another run may have overlapped")
+	return code, backends.Lost, r.about("the lease was found gone at its release (" + r.takenBy() + "); another run may have overlapped")
 }
 
 // verdict is the exit code, the outcome and what to tell about a command that has ended.
@@ -239,10 +241,10 @@ func (r *runner) verdict(res supervise.Result, state leaseState) (int, backends.
 		return r.cfg.exit(codeLost), backends.Lost,
 			r.about("COMMAND could not be shown to be dead, so its lease is left to run out; look for its processes in state D")
 	case state == stateLost && r.cfg.OnLost == "continue":
-		return res.Code, backends.Lost, r.about("the lease was lost, and COMMAND went on as --on-lost continue asks")
+		return res.Code, backends.Lost, r.about("the lease was lost, and COMMAND went on as --on-lost continue asks: " + r.whyLost())
 	case stopped || state == stateLost:
 		return r.cfg.exit(codeLost), backends.Lost,
-			r.about("the lease was lost and COMMAND was stopped: " + r.keep.why().Error())
+			r.about("the lease was lost and COMMAND was stopped: " + r.whyLost())
 	case res.Cause == supervise.CauseTimeout:
 		return r.cfg.exit(codeTimeout), backends.TimedOut,
 			r.about("COMMAND was stopped after --timeout " + r.cfg.Timeout.String())

@@ -41,6 +41,10 @@ type Store struct {
 
 	// Rounds scales the tests that repeat; 0: 1.
 	Rounds int
+
+	// Blur is by how much the time of one record may differ from call to call: servers that keep copies of it wrote them
+	// one after the other.
+	Blur time.Duration
 }
 
 // patience bounds what is waited for by looking again and again. It is only ever waited in full by a test that fails.

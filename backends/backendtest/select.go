@@ -30,22 +30,22 @@ var selectCases = []testCase{
 	}},
 	{"it is told since a moment of the store's clock, that moment included", func(s *suite) {
 		s.release(s.acquire(s.a, s.request("k")), backends.Failed)
-		s.outlive(5 * time.Millisecond)
+		s.outlive(5*time.Millisecond + 4*s.store.Blur)
 		s.release(s.acquire(s.a, s.request("k")), backends.TimedOut)
-		s.outlive(5 * time.Millisecond)
+		s.outlive(5*time.Millisecond + 4*s.store.Blur)
 		s.release(s.acquire(s.a, s.request("other")), backends.Succeeded)
-		second := s.history("k")[0].EndedAt
-		step := time.Millisecond
+		second, step := s.history("k")[0].EndedAt, time.Millisecond+s.store.Blur
+		from := second.Add(-s.store.Blur)
 		for _, c := range []struct {
 			q    backends.Query
 			want []backends.Outcome
 		}{
-			{backends.Query{Since: second}, []backends.Outcome{backends.Succeeded, backends.TimedOut}},
-			{backends.Query{Since: second, Limit: 1}, []backends.Outcome{backends.Succeeded}},
+			{backends.Query{Since: from}, []backends.Outcome{backends.Succeeded, backends.TimedOut}},
+			{backends.Query{Since: from, Limit: 1}, []backends.Outcome{backends.Succeeded}},
 			{backends.Query{Since: second.Add(-step)}, []backends.Outcome{backends.Succeeded, backends.TimedOut}},
 			{backends.Query{Since: second.Add(step)}, []backends.Outcome{backends.Succeeded}},
 			{backends.Query{Key: "k", Since: second.Add(step)}, nil},
-			{backends.Query{Since: second, Outcomes: []backends.Outcome{backends.TimedOut, backends.Failed}}, []backends.Outcome{backends.TimedOut}},
+			{backends.Query{Since: from, Outcomes: []backends.Outcome{backends.TimedOut, backends.Failed}}, []backends.Outcome{backends.TimedOut}},
 		} {
 			s.wantOutcomes(c.q, c.want)
 		}

@@ -193,7 +193,14 @@ func (z *ZooKeeper) answers(int) error {
 	if z.member == 0 && z.Mode() == "" {
 		return errors.New("it does not serve yet")
 	}
-	return nil
+	if z.secure == 0 {
+		return nil
+	}
+	conn, err := net.DialTimeout("tcp", addr(z.secure), time.Second) // it listens there a moment later
+	if err == nil {
+		conn.Close()
+	}
+	return err
 }
 
 // Ensemble is a number of ZooKeeper servers that elect a leader.

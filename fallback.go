@@ -141,6 +141,14 @@ func (b *both) Historian() backends.Backend { return b }
 // main is the backend, or an error where it could not be opened.
 func (b *both) main() (backends.Backend, error) { return b.Backend, b.why }
 
+// Now is the backend's clock, and the fallback's where there is no backend.
+func (b *both) Now(ctx context.Context) (time.Time, error) {
+	if b.Backend == nil {
+		return b.fallback.Now(ctx)
+	}
+	return b.Backend.Now(ctx)
+}
+
 // Status adds what the fallback holds, with a reason that says so. Where the backend does not answer that is all that can be
 // told, if it is an answer to what was asked: that a key is free nobody knows then.
 func (b *both) Status(ctx context.Context, keys ...string) ([]backends.State, error) {

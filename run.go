@@ -149,6 +149,7 @@ func (r *runner) misfit(g granted) error {
 	if err == nil {
 		return nil
 	}
+	r.lease = nil
 	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.BackendTimeout)
 	defer cancel()
 	if kept := r.b.Abandon(ctx, r.req); kept != nil {

@@ -41,7 +41,9 @@ func (fixedLease) FixedTTL() bool { return true }
 // refused with nothing left behind.
 func TestAGraceThatWasAskedForIsNotShortened(t *testing.T) {
 	store, _ := inMemory()
-	open := func(context.Context, *Config) (backends.Backend, error) { return frugal{store.Open(), 39 * time.Second}, nil }
+	open := func(context.Context, *Config) (backends.Backend, error) {
+		return frugal{store.Open(), 39 * time.Second}, nil
+	}
 	for argv, want := range map[string]time.Duration{
 		"--ttl 10m":                            6500 * time.Millisecond,
 		"--ttl 10m --grace 20s":                20 * time.Second,
@@ -90,7 +92,9 @@ func TestDoctorJudgesByWhatTheStoreGrants(t *testing.T) {
 		"--ttl 10m --grace 60s": {"FAILED job grace --grace 1m: memory: grants 39s of the 10m of --ttl", "give a --grace under 2", "refused (64)"},
 	} {
 		store := jobStore(t, 4*time.Minute)
-		open := func(context.Context, *Config) (backends.Backend, error) { return frugal{store.Open(), 39 * time.Second}, nil }
+		open := func(context.Context, *Config) (backends.Backend, error) {
+			return frugal{store.Open(), 39 * time.Second}, nil
+		}
 		got := invoke(t, open, nil, append([]string{"doctor", "--key", "k"}, strings.Fields(argv)...)...)
 		for _, w := range want {
 			if !strings.Contains(spaced(got.out), w) {
@@ -106,7 +110,9 @@ func TestDoctorJudgesByWhatTheStoreGrants(t *testing.T) {
 // Whoever renews for longer than the store can keep the lease must not believe in it.
 func TestRenewTellsOfALengthThatCannotChange(t *testing.T) {
 	store, _ := inMemory()
-	open := func(context.Context, *Config) (backends.Backend, error) { return frugal{store.Open(), 39 * time.Second}, nil }
+	open := func(context.Context, *Config) (backends.Backend, error) {
+		return frugal{store.Open(), 39 * time.Second}, nil
+	}
 	got := invoke(t, open, nil, "acquire", "--key", "k", "--ttl", "39s")
 	token := strings.TrimSpace(got.out)
 	if got.code != 0 || token == "" {

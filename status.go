@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/lockrun/lockrun/backends"
 )
@@ -18,15 +20,15 @@ func doStatus(c *call) int {
 			return 0, err
 		}
 		p := c.page()
-		c.tellStates(p, states)
+		c.tellStates(p, states, new(storeClock).now(ctx, c, b, states))
 		return p.close(allHeld(c.cfg.Keys, states)), nil
 	})
 }
 
-// tellStates prints states in the form that was asked for.
-func (c *call) tellStates(p *page, states []backends.State) {
+// tellStates prints states in the form that was asked for. now is as in statusTable.
+func (c *call) tellStates(p *page, states []backends.State, now time.Time) {
 	if !c.cfg.JSON {
-		statusTable(states).print(p, c.screen())
+		statusTable(states, now).print(p, c.screen())
 		return
 	}
 	for _, s := range states {
@@ -50,7 +52,8 @@ func allHeld(keys []string, states []backends.State) int {
 	return codeOK
 }
 
-func statusTable(states []backends.State) *table {
+// statusTable shows states that were read when it was now by the store's clock.
+func statusTable(states []backends.State, now time.Time) *table {
 	t := &table{head: []string{"KEY", "STATE", "HOLDER", "AGE", "LEFT", "ATTEMPT", "WAITERS", "TOKEN", "RUN ID", "REASON"},
 		shrink: []int{9, 8, 2, 0}, spare: []int{6, 8, 9, 5, 7}, paint: map[int]func(string) style{1: stateStyle}}
 	for _, s := range states {
@@ -58,7 +61,7 @@ func statusTable(states []backends.State) *table {
 		if s.Waiters != nil {
 			waiters = *s.Waiters
 		}
-		t.row(shownKey(s.Key)+slotMark(s), s.State, s.Holder, age(s), left(s), counted(s.Attempt), counted(waiters), counted(s.Token), s.RunID, s.Reason)
+		t.row(shownKey(s.Key)+slotMark(s), s.State, s.Holder, age(s, now), left(s), counted(s.Attempt), counted(waiters), counted(s.Token), s.RunID, s.Reason)
 	}
 	return t
 }
@@ -89,12 +92,43 @@ func slotMark(s backends.State) string {
 	return "[" + strconv.Itoa(*s.Slot) + "]"
 }
 
-// age is for how long the lease has been held. The store's own now is the expiry less what is left of it.
-func age(s backends.State) string {
-	if s.State != backends.Held || s.AcquiredAt == nil || s.ExpiresAt == nil || s.ExpiresIn == nil {
+// age is for how long the lease has been held, or the key been paused. The store's own now is the expiry less what is left
+// of it, where there is an expiry.
+func age(s backends.State, now time.Time) string {
+	if s.State == backends.Free || s.AcquiredAt == nil {
 		return ""
 	}
-	return shortDuration(max(s.ExpiresAt.Add(-*s.ExpiresIn).Sub(*s.AcquiredAt), 0))
+	if !timeless(s) {
+		now = s.ExpiresAt.Add(-*s.ExpiresIn)
+	}
+	return shortDuration(max(now.Sub(*s.AcquiredAt), 0))
+}
+
+// timeless tells a state that does not say what time it is: a pause until it is ended, and a lease whose end nobody knows.
+func timeless(s backends.State) bool { return s.ExpiresAt == nil || s.ExpiresIn == nil }
+
+// storeClock is the store's clock, asked for only where a state does not tell it. Its zero value is ready for use.
+type storeClock struct {
+	at   time.Time     // the store's
+	boot time.Duration // this host's at that moment
+}
+
+// clockFresh is how long the store's clock goes on by itself: asking it may be a write.
+const clockFresh = 30 * time.Second
+
+// now is the time by the store's clock, and zero where nothing that is shown needs it. Who may not ask it is shown this host's.
+func (k *storeClock) now(ctx context.Context, c *call, b backends.Backend, states []backends.State) time.Time {
+	if c.cfg.JSON || !slices.ContainsFunc(states, func(s backends.State) bool { return s.State != backends.Free && timeless(s) }) {
+		return time.Time{}
+	}
+	if k.at.IsZero() || bootNow()-k.boot > clockFresh {
+		at, err := b.Now(ctx)
+		if err != nil {
+			at = time.Now()
+		}
+		k.at, k.boot = at, bootNow()
+	}
+	return k.at.Add(bootNow() - k.boot)
 }
 
 func left(s backends.State) string {

@@ -127,7 +127,9 @@ type watcher struct {
 	full    bool // on the terminal's other screen
 	signals chan os.Signal
 	states  []backends.State
-	trouble string // why states are not of now; "" where they are
+	clock   storeClock
+	now     time.Time // of states, by the store
+	trouble string    // why states are not of now; "" where they are
 	drawn   int
 }
 
@@ -136,7 +138,7 @@ func (w *watcher) ask(ctx context.Context) error {
 	defer cancel()
 	states, err := w.b.Status(ctx, w.c.cfg.Keys...)
 	if err == nil {
-		w.states, w.trouble = states, ""
+		w.states, w.trouble, w.now = states, "", w.clock.now(ctx, w.c, w.b, states)
 	}
 	return err
 }
@@ -218,14 +220,14 @@ func (w *watcher) draw() bool {
 			}
 			w.p.line(time.Now().UTC().Format(time.RFC3339))
 		}
-		w.c.tellStates(w.p, w.states)
+		w.c.tellStates(w.p, w.states, w.now)
 	}
 	return w.p.flush() == nil
 }
 
 // picture is what fills the screen: a heading, and as many rows as there is room for.
 func (w *watcher) picture(s screen) string {
-	t := statusTable(w.states)
+	t := statusTable(w.states, w.now)
 	cols := t.layout(s.width)
 	lines := []string{fit(fmt.Sprintf("lockrun status, every %s: %s", shortDuration(w.c.cfg.Interval), time.Now().UTC().Format(time.RFC3339)), s.width)}
 	if w.trouble != "" {

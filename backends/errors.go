@@ -3,6 +3,7 @@ package backends
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -65,9 +66,17 @@ type Error struct {
 
 // Error gives operation, backend, cause and remedy.
 func (e *Error) Error() string {
-	s := fmt.Sprintf("%s on %s: %v", e.Op, e.Backend, e.Err)
+	s := withoutStop(fmt.Sprintf("%s on %s: %v", e.Op, e.Backend, e.Err))
 	if e.Remedy != "" {
 		s += "; " + e.Remedy
+	}
+	return s
+}
+
+// withoutStop takes the full stop from the end of what a server or the system said as a sentence, since more may follow.
+func withoutStop(s string) string {
+	if t, found := strings.CutSuffix(s, "."); found && !strings.HasSuffix(t, ".") {
+		return t
 	}
 	return s
 }

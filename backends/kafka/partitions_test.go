@@ -153,7 +153,7 @@ func TestTooFewPartitionsForAllKeys(t *testing.T) {
 	b := s.spread(2)
 	for i := range 8 {
 		_, err := b.Acquire(t.Context(), request(fmt.Sprint(i), i))
-		if !backends.IsPermanent(err) || !strings.Contains(err.Error(), "1 partitions, and partitions=2") {
+		if !backends.IsPermanent(err) || !strings.Contains(err.Error(), "1 partition, and partitions=2") {
 			t.Errorf("key %d: %v", i, err)
 		}
 	}

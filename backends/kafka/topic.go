@@ -121,13 +121,21 @@ func (c *config) partitionsWrong(t wire.TopicInfo) []wrongness {
 	n := len(t.Partitions)
 	switch {
 	case n < c.partitions:
-		return []wrongness{{"partitions", fmt.Sprintf("it has %d partitions, and partitions=%d is configured", n, c.partitions),
+		return []wrongness{{"partitions", fmt.Sprintf("it has %s, and partitions=%d is configured", count(n, "partition"), c.partitions),
 			"set partitions to what every other host has, or run " + c.command("kafka-topics.sh", "--alter", "--topic", c.wire.Topic, "--partitions", strconv.Itoa(c.partitions)), true}}
 	case n > c.partitions:
 		return []wrongness{{"partitions", fmt.Sprintf("%d of its %d partitions are used", c.partitions, n),
 			"fine where every host has the same partitions=", false}}
 	}
 	return nil
+}
+
+// count is so many of something.
+func count(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
 }
 
 // days is a duration for people.

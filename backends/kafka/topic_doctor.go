@@ -59,7 +59,7 @@ func (e *examination) connection(ctx context.Context) bool {
 		e.failed("connection", err)
 		return false
 	}
-	e.add("connection", true, fmt.Sprintf("cluster %s with %d brokers", e.cluster.ID, len(e.cluster.Brokers)), "")
+	e.add("connection", true, fmt.Sprintf("cluster %s with %s", e.cluster.ID, count(len(e.cluster.Brokers), "broker")), "")
 	return true
 }
 

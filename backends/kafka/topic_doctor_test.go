@@ -58,6 +58,9 @@ func TestDoctorOfAGoodTopic(t *testing.T) {
 	if added := len(s.records()) - before; added != 1 {
 		t.Errorf("the doctor left %d records", added)
 	}
+	if cause := doctor(t, newStore(t, 1).behind)["connection"].Cause; !strings.HasSuffix(cause, " with 1 broker") {
+		t.Errorf("of one broker it says %q", cause)
+	}
 	expect(t, doctor(t, s.behind), "records", true, "2 are all lockrun's", "") // the doctor's and Init's
 }
 
@@ -127,6 +130,9 @@ func TestDoctorOfBrokersThatAreDown(t *testing.T) {
 	k.Leader(s.topic, 0)
 	k.InSync(s.topic, 0, 2)
 	all := doctor(t, s.behind)
+	for strings.Contains(all["append"].Cause, "is not the partition's leader") { // until all have heard of the election
+		all = doctor(t, s.behind)
+	}
 	expect(t, all, "broker "+dead.Addr(), true, "connect to "+dead.Addr(), "running there")
 	expect(t, all, "in sync", true, "only", "start the brokers")
 	k.SetTopic(s.topic, "min.insync.replicas", "3")

@@ -65,7 +65,7 @@ var codeNames = map[Code]string{
 	ClusterAuthorizationFailed: "not authorized for the cluster",
 	InvalidTimestamp:           "the record's timestamp is out of range",
 	UnsupportedSASLMechanism:   "the broker does not offer that SASL mechanism",
-	IllegalSASLState:           "the broker expects another step of the login",
+	IllegalSASLState:           "the broker takes no login there",
 	UnsupportedVersion:         "the broker does not speak that version",
 	TopicExists:                "the topic exists already",
 	InvalidPartitions:          "the number of partitions is not valid",

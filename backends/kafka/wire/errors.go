@@ -33,6 +33,12 @@ const (
 // changes tells whether what is asked in this phase leaves something behind.
 func (p Phase) changes() bool { return p == PhaseProduce || p == PhaseCreate }
 
+// alone is the phase in words where no broker follows.
+func (p Phase) alone() string {
+	words := strings.Fields(string(p))
+	return strings.Join(words[:max(len(words)-1, 1)], " ")
+}
+
 // Error is what went wrong with one broker. Its text is one line that names phase and broker, and holds no secret.
 type Error struct {
 	Phase  Phase
@@ -44,11 +50,13 @@ type Error struct {
 
 // Error gives phase, broker and cause.
 func (e *Error) Error() string {
-	s := string(e.Phase)
-	if e.Broker != "" {
-		s += " " + e.Broker
+	s := oneLine(causeText(e.Err))
+	switch {
+	case e.Broker != "":
+		s = string(e.Phase) + " " + e.Broker + ": " + s
+	case !errors.Is(e.Err, ErrNoTopic) && !errors.Is(e.Err, ErrPartition):
+		s = e.Phase.alone() + ": " + s
 	}
-	s += ": " + oneLine(causeText(e.Err))
 	if e.Note != "" {
 		s += " (" + oneLine(e.Note) + ")"
 	}
@@ -143,7 +151,7 @@ func adviseCode(c Code) (remedy string, permanent bool) {
 	case UnsupportedSASLMechanism:
 		return "choose another ?sasl=, or leave it out", true
 	case IllegalSASLState:
-		return "the listener wants a login: give a user and a password", true
+		return "that listener wants no login: leave user, password and sasl out, or use the port of a listener with SASL", true
 	case NotEnoughReplicas, NotEnoughReplicasAppended:
 		return "start the brokers that are down, or look at min.insync.replicas of the topic", false
 	case MessageTooLarge, RecordListTooLarge:
@@ -198,7 +206,7 @@ func adviseHangUp(p Phase) string {
 	case PhaseMetadata:
 		return "does that port want a login? give a user and a password"
 	}
-	return ""
+	return "if that is so each time: does that port want a login (a user and a password) or TLS (tls=true)?"
 }
 
 func isCertificate(err error) bool {

@@ -153,3 +153,41 @@ func TestOtherServers(t *testing.T) {
 		})
 	}
 }
+
+// A listener without SASL is not one that wants a login, and one with it hangs up on whoever asks for anything.
+func TestLoginWhereNoneIsWantedAndTheReverse(t *testing.T) {
+	c := client(t, wire.Config{Brokers: []string{broker(t).Addr()}, Topic: "t", User: "ann", Password: "secret"})
+	_, err := c.Topic(t.Context())
+	refusedBy(t, err, "takes no login", wire.IllegalSASLState, "secret")
+	if remedy, _ := wire.Advice(err); !strings.Contains(remedy, "wants no login: leave user") || !permanent(err) {
+		t.Errorf("a login that is not wanted: %v; %s", err, remedy)
+	}
+	k := testserver.StartKafka(t, testserver.KafkaConfig{Users: map[string]string{"ann": "secret"}})
+	none := wire.Config{Brokers: []string{k.Addr()}, Topic: "t", Timeout: 5 * time.Second}
+	for what, ask := range map[string]func(c *wire.Client) error{
+		"configuration": func(c *wire.Client) error { _, err := c.TopicConfig(t.Context()); return err },
+		"offsets":       func(c *wire.Client) error { _, err := c.End(t.Context(), 0); return err },
+		"metadata":      func(c *wire.Client) error { _, err := c.Topic(t.Context()); return err },
+	} {
+		err := ask(client(t, none))
+		if remedy, _ := wire.Advice(err); err == nil || !strings.Contains(remedy, "login") || !strings.Contains(remedy, "user and a password") {
+			t.Errorf("%s: %v; %s", what, err, remedy)
+		}
+	}
+}
+
+// What no broker has failed at names none, and is a sentence all the same.
+func TestErrorsWithoutABrokerAreSentences(t *testing.T) {
+	c := client(t, wire.Config{Brokers: []string{broker(t).Addr()}, Topic: "missing"})
+	for _, err := range []error{
+		func() error { _, err := c.End(t.Context(), 0); return err }(),
+		func() error { _, err := c.Fetch(t.Context(), 0, 0, 0, 1); return err }(),
+	} {
+		if err == nil || err.Error() != "there is no such topic" {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := (&wire.Error{Phase: wire.PhaseOffsets, Err: wire.ErrNoLeader}).Error(); err != "ask for offsets: the partition has no leader" {
+		t.Errorf("got %q", err)
+	}
+}

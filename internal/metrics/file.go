@@ -115,7 +115,7 @@ func (f File) lock(ctx context.Context, what string) (unlock func(), err error) 
 		l, err = os.OpenFile(path, flags|os.O_CREATE, 0o644)
 	}
 	if err != nil {
-		return nil, err
+		return nil, f.noLock(err)
 	}
 	fd := int(l.Fd())
 	for {
@@ -131,6 +131,22 @@ func (f File) lock(ctx context.Context, what string) (unlock func(), err error) 
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return func() { l.Close() }, nil
+}
+
+// noLock says of the file that was named what keeps the one beside it from being made.
+func (f File) noLock(err error) error {
+	dir, cause := filepath.Dir(f.Path), err
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		cause = path.Err
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%s: there is no folder %s; create it, or name another file: %w", f.Path, dir, cause)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%s: its lock cannot be made in the folder %s; give this user the right to write there, or name another file: %w", f.Path, dir, cause)
+	}
+	return err
 }
 
 // read reads the file; one that is not there, or is empty, has no sums.

@@ -182,7 +182,13 @@ func TestATurnExcludesTurnsAndNotSums(t *testing.T) {
 }
 
 func TestNoFolder(t *testing.T) {
-	if err := add(File{filepath.Join(t.TempDir(), "none", "m.prom")}, "k"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
+	path := filepath.Join(t.TempDir(), "none", "m.prom")
+	err := add(File{path}, "k")
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("%v", err)
+	}
+	// It is about the file that somebody named, and not about one that they never heard of.
+	if want := path + ": there is no folder " + filepath.Dir(path) + "; create it, or name another file: no such file or directory"; err.Error() != want {
+		t.Errorf("%q, want %q", err, want)
 	}
 }

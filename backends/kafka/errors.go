@@ -34,7 +34,7 @@ var advice = []struct {
 	permanent bool
 }{
 	{errNoTime, "set message.timestamp.type=LogAppendTime on %s (kafka-configs.sh --alter), or let lockrun init create another topic", true},
-	{ledger.ErrNewer, "update lockrun on this host: all that share the topic %s have to know its records", true},
+	{ledger.ErrNewer, "update lockrun on this host, since all that share the topic %s have to know its records; or see the way out in docs/backends/kafka.md", true},
 	{ledger.ErrHole, "set cleanup.policy=delete on %s, and use a topic that was never compacted; lockrun doctor tells more", true},
 	{errTorn, "do not delete records of %s while leases are held; asking again helps", false},
 }

@@ -153,7 +153,7 @@ func (l *log) read(records []wire.Record) ([]ledger.Line, error) {
 	for _, r := range records {
 		line, err := ledger.Read(ledgerRecord(r))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("partition %d: %w", l.id, err)
 		}
 		if r.Appended {
 			l.clock.atLeast(line.Time)

@@ -3,7 +3,9 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,8 +193,17 @@ func TestANewerFormatStopsThisOne(t *testing.T) {
 	if _, err := s.behind.client.Produce(t.Context(), 0, []byte("x"), []byte(`{"lockrun":2,"type":"LEASE"}`)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.open(backends.Options{}).Acquire(context.Background(), request("k", 1))
-	if !errors.Is(err, ledger.ErrNewer) || !backends.IsPermanent(err) {
+	end, err := s.behind.client.End(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.open(backends.Options{}).Acquire(context.Background(), request("k", 1))
+	if !errors.Is(err, ledger.ErrNewer) || !backends.IsPermanent(err) || !strings.Contains(err.Error(), fmt.Sprintf("partition 0: the record at offset %d: ", end-1)) {
 		t.Errorf("Acquire: %v", err)
+	}
+	// The way out where it was a mistake: the log is cut behind it.
+	s.cluster.Cut(s.topic, 0, end)
+	if l, err := s.open(backends.Options{}).Acquire(t.Context(), request("k", 1)); err != nil || l.Grant().Token <= end {
+		t.Errorf("after the cut: %+v, %v", l, err)
 	}
 }

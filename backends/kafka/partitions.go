@@ -111,7 +111,7 @@ func (b *backend) firstSaid(ctx context.Context, last int64) (int, error) {
 		for _, r := range found.Records {
 			e, err := ledger.Decode(ledgerRecord(r))
 			if errors.Is(err, ledger.ErrNewer) {
-				return 0, fmt.Errorf("the record at offset %d: %w", r.Offset, err)
+				return 0, fmt.Errorf("partition 0: the record at offset %d: %w", r.Offset, err)
 			}
 			if err == nil && e.Partitions > 0 {
 				return e.Partitions, nil

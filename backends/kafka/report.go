@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -228,7 +229,7 @@ func (t *telling) next(ctx context.Context, wait time.Duration) (wire.Fetched, e
 		}
 		line, err := ledger.ReadValue(ledgerRecord(r))
 		if err != nil {
-			return found, err
+			return found, fmt.Errorf("partition %d: %w", t.l.id, err)
 		}
 		if new := t.journal.Add(line); t.tell != nil && len(new) > 0 {
 			if err := t.tell(new); err != nil {

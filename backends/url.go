@@ -131,14 +131,21 @@ func (u *URL) checkHost(h string) error {
 	if strings.HasPrefix(h, "[") {
 		i := strings.IndexByte(h, ']')
 		if i < 0 || i+1 < len(h) && h[i+1] != ':' {
-			return u.badHost()
+			return u.badHost(hostShape, hostRemedy)
 		}
 		name, port = h[1:i], strings.TrimPrefix(h[i+1:], ":")
 	} else if i := strings.IndexByte(h, ':'); i >= 0 {
 		name, port = h[:i], h[i+1:]
 	}
-	if name == "" || strings.Trim(port, "0123456789") != "" || len(port) > 5 || strings.ContainsAny(name, "[]%\\\"<>^`{|}") {
-		return u.badHost()
+	switch {
+	case h == "":
+		return u.badHost("the list of hosts has an empty part", "leave the extra comma out")
+	case name == "":
+		return u.badHost("a port has no host in front of it", "name the host")
+	case strings.Trim(port, "0123456789") != "" && !strings.Contains(port, ":"):
+		return u.badHost("the port of a host is not a number", "correct it, or leave it out for the usual one")
+	case strings.Trim(port, "0123456789") != "" || len(port) > 5 || strings.ContainsAny(name, "[]%\\\"<>^`{|}"):
+		return u.badHost(hostShape, hostRemedy)
 	}
 	if n, err := strconv.Atoi(port); port != "" && (err != nil || n < 1 || n > 65535) {
 		return &UsageError{What: u.Scheme + " URL", Why: "the port of a host is not between 1 and 65535", Remedy: "correct it, or leave it out for the usual one"}
@@ -146,9 +153,18 @@ func (u *URL) checkHost(h string) error {
 	return nil
 }
 
-func (u *URL) badHost() error {
-	return &UsageError{What: u.Scheme + " URL", Why: "a host is neither name, name:port nor [address]:port",
-		Remedy: "check it, and encode special characters of a password (%40 for '@', %2F for '/', %3A for ':')"}
+const (
+	hostShape  = "a host is neither name, name:port nor [address]:port"
+	hostRemedy = "check the hosts, and put an IPv6 address into brackets"
+)
+
+// badHost is about the hosts, and about a password only where there is a login: then what stands in a host's place may be
+// the rest of a password that was not encoded.
+func (u *URL) badHost(why, remedy string) error {
+	if u.User != "" || u.HasPassword {
+		remedy += "; if that is part of the password, encode its special characters (%40 for '@', %2F for '/', %3A for ':')"
+	}
+	return &UsageError{What: u.Scheme + " URL", Why: why, Remedy: remedy}
 }
 
 // checkDecoded refuses NUL bytes that came in by %00: below every store there is C.

@@ -75,6 +75,31 @@ func TestPortsRefused(t *testing.T) {
 	}
 }
 
+// What is wrong with a host is told of the hosts; of passwords only where there may be one.
+func TestBadHostsAreToldAsSuch(t *testing.T) {
+	for raw, want := range map[string]string{
+		"zookeeper://h1,,h2/x":         "the list of hosts has an empty part; leave the extra comma out",
+		"zookeeper://h1,/x":            "the list of hosts has an empty part; leave the extra comma out",
+		"zookeeper://h1:abc/x":         "the port of a host is not a number; correct it",
+		"zookeeper://:2181/x":          "a port has no host in front of it; name the host",
+		"zookeeper://::1/x":            "a port has no host in front of it",
+		"zookeeper://fe80::1:2181/x":   "brackets",
+		"zookeeper://u:p@h1,,h2/x":     "leave the extra comma out; if that is part of the password, encode",
+		"zookeeper://u@sEcReT:tAiL/x":  "the port of a host is not a number; correct it, or leave it out for the usual one; if that is part of the password, encode",
+		"zookeeper://:sEc@ReT:tAiL/x/": "if that is part of the password, encode",
+	} {
+		_, err := ParseURL(raw)
+		var usage *UsageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseURL(%q): %v, want %q", raw, err, want)
+			continue
+		}
+		if strings.Contains(err.Error(), "password") != strings.Contains(raw, "@") || strings.Contains(err.Error(), "ReT") || strings.Contains(err.Error(), "tAiL") {
+			t.Errorf("ParseURL(%q): %v", raw, err)
+		}
+	}
+}
+
 func TestUnknownParametersAreNamed(t *testing.T) {
 	u, err := ParseURL("redis://h?tls=true&prefix=x&wat=sEcReT")
 	if err != nil {

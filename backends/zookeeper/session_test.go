@@ -101,6 +101,9 @@ func deleteAll(t *testing.T, c *zk.Conn, path string) {
 func TestGrantsFollowTheSession(t *testing.T) {
 	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{Lines: []string{"minSessionTimeout=4000", "maxSessionTimeout=8000"}})
 	s := newStore(t, z.URL(chroot()))
+	if most, err := opened(t, s.url, backends.Options{}).(backends.Limiter).LongestTTL(within(t, enough)); err != nil || most != 7*time.Second {
+		t.Errorf("the longest lease is said to be %v, %v", most, err)
+	}
 	for asked, want := range map[time.Duration]time.Duration{
 		time.Hour: 7 * time.Second, 9 * time.Second: 7 * time.Second, 7 * time.Second: 7 * time.Second,
 		5 * time.Second: 5 * time.Second, 3 * time.Second: 3 * time.Second, 300 * time.Millisecond: 300 * time.Millisecond,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockrun/lockrun/backends"
 	"github.com/lockrun/lockrun/backends/multi"
+	"github.com/lockrun/lockrun/backends/paired"
 	"github.com/lockrun/lockrun/backends/recorded"
 	"github.com/lockrun/lockrun/backends/sqlite"
 )
@@ -19,10 +20,20 @@ func openBackend(ctx context.Context, cfg *Config) (backends.Backend, error) {
 	if cfg.Record != nil && err == nil {
 		b, err = withRecord(ctx, cfg, b)
 	}
-	if cfg.Fallback != nil && asksBoth(cfg) {
+	switch {
+	case cfg.Fallback == nil:
+	case asksBoth(cfg):
 		return withFallback(ctx, cfg, b, err)
+	case err == nil && (cfg.Verb == "run" || cfg.Verb == "unlock"):
+		b = besideFallback(cfg, b)
 	}
 	return b, err
+}
+
+// besideFallback has the lease of the fallback taken beside b's, so that runs under either meet.
+func besideFallback(cfg *Config, b backends.Backend) backends.Backend {
+	open := func(ctx context.Context) (backends.Backend, error) { return openStore(ctx, cfg, *cfg.Fallback) }
+	return paired.Decorate(b, open, paired.Options{Timeout: cfg.BackendTimeout, Warn: cfg.tell})
 }
 
 // openLeases opens the stores whose leases have to be held.

@@ -40,8 +40,6 @@ func openFallback(ctx context.Context, cfg *Config) (backends.Backend, error) {
 func (r *runner) fallBack(why error) (granted, syscall.Signal, error) {
 	main := r.b
 	r.close()
-	r.ui.warn("%v; the lease of the fallback (%s) is taken instead, which gives no fencing token and keeps runs apart only where they have the same fallback",
-		why, r.cfg.Fallback.shown())
 	r.fellBack = why
 	backend := r.open
 	r.open = openFallback
@@ -54,6 +52,10 @@ func (r *runner) fallBack(why error) (granted, syscall.Signal, error) {
 		return granted{}, 0, &backends.UsageError{What: "--fallback " + r.b.Name(), Why: "it is the backend itself", Remedy: "name another store"}
 	case codeOf(err) == codeUnavailable:
 		err = fmt.Errorf("%w; nor did the fallback answer: %w", why, err)
+	case err == nil:
+		r.lease = g.lease // what is told of the fallback tells of its lease
+		r.ui.warn("%v; the lease of the fallback (%s) was taken instead, which gives no fencing token and keeps runs apart only where they have the same fallback",
+			why, r.cfg.Fallback.shown())
 	}
 	return g, sig, err
 }
@@ -78,9 +80,9 @@ func (r *runner) withFallback(reason string) string {
 	return s
 }
 
-// tellBackend lets the history of a backend that is there again know of a run that it did not answer. It may cost a second,
-// as any record that no release tells, and changes nothing where it fails.
-func (r *runner) tellBackend(end backends.End) {
+// tellBackend lets the history of a backend that is there again know how a run ended that it did not answer. It may cost a
+// second, as any record that no release tells, and changes nothing where it fails.
+func (r *runner) tellBackend() {
 	if r.fellBack == nil || backends.Historian(r.b) != r.b { // else the record is where it always is
 		return
 	}
@@ -93,10 +95,8 @@ func (r *runner) tellBackend(end backends.End) {
 	}
 	defer func() { _ = b.Close() }()
 	rec := r.recordNow()
-	rec.Outcome, rec.ExitCode, rec.Backend = backends.Unavailable, end.ExitCode, ""
-	rec.Token, rec.Slot, rec.Attempt = 0, nil, 0
+	rec.Backend, rec.Attempt, rec.Slot = "", 0, nil       // those are the fallback's
 	rec.StartedAt, rec.EndedAt = time.Time{}, time.Time{} // by the backend's own clock
-	rec.Reason = string(end.Outcome) + " " + r.withFallback("")
 	if err := b.Record(ctx, rec); err != nil {
 		r.ui.info("the backend was not told of the run: %v", err)
 	}
@@ -165,7 +165,7 @@ func (b *both) Status(ctx context.Context, keys ...string) ([]backends.State, er
 	}
 	asked := map[string]bool{}
 	for _, s := range others {
-		if s.State != backends.Held {
+		if s.State != backends.Held || backends.OfSameRun(states, s) != nil { // or it is beside the backend's
 			continue
 		}
 		asked[s.Key] = true
@@ -209,16 +209,22 @@ func (b *both) History(ctx context.Context, q backends.Query) ([]backends.Record
 		b.tell(err.Error() + "; this is the history of the fallback")
 	}
 	for _, o := range others {
-		// A run under the fallback whose record was kept elsewhere all the same is in both.
-		twice := func(r backends.Record) bool {
-			return r.Key == o.Key && r.Token == o.Token && r.Token != 0 && r.Host == o.Host && r.PID == o.PID
-		}
-		if !slices.ContainsFunc(records, twice) {
+		if !slices.ContainsFunc(records, func(r backends.Record) bool { return sameRun(r, o) }) {
 			records = append(records, o)
 		}
 	}
 	slices.SortStableFunc(records, func(a, b backends.Record) int { return b.EndedAt.Compare(a.EndedAt) })
 	return q.Select(records), nil
+}
+
+// sameRun tells whether the fallback's record o is of the run that the backend's r is of: the fallback's lease was taken
+// beside the backend's, or the backend, or a record store, was told of a run under the fallback. Tokens need not agree.
+func sameRun(r, o backends.Record) bool {
+	const apart = 5 * time.Second // between the clocks of two stores; in containers, pids come again soon
+	if r.Key != o.Key || r.Host != o.Host || r.PID != o.PID || r.RunID != o.RunID && r.RunID != "" && o.RunID != "" {
+		return false
+	}
+	return r.Token == o.Token && r.Token != 0 || r.StartedAt.Sub(o.StartedAt).Abs() < apart || r.EndedAt.Sub(o.EndedAt).Abs() < apart
 }
 
 // rest is a context for the fallback, which is asked second and may find that the backend has used up the time.

@@ -171,3 +171,134 @@ func TestHistoryBesideTheFallback(t *testing.T) {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
+
+// meeting is a backend and its fallback, which both answer, and the options that name them.
+func meeting(t *testing.T) (main, fallback backends.Backend, options []string) {
+	t.Helper()
+	dir := t.TempDir()
+	at := func(name string) string { return "sqlite://" + filepath.Join(dir, name) }
+	return opened(t, at("main.db")), opened(t, at("fallback.db")),
+		[]string{"--key", "k", "-b", at("main.db"), "--on-unavailable", "fallback", "--fallback", at("fallback.db")}
+}
+
+// A run that fell back and one that the backend answers again meet, whichever came first.
+func TestRunsUnderEitherLeaseMeet(t *testing.T) {
+	main, fallback, options := meeting(t)
+	run := func(options []string, command ...string) spoken {
+		t.Helper()
+		return invoke(t, openBackend, nil, append(append([]string{}, options...), append([]string{"--"}, command...)...)...)
+	}
+	fell, err := fallback.Acquire(t.Context(), backends.Request{Key: "k", Owner: backends.NewOwner(), Holder: "somebody", TTL: time.Hour, Slots: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run(options, "false"); got.code != codeSkipped || got.err != "" {
+		t.Errorf("%+v", got)
+	}
+	h, err := main.History(t.Context(), backends.Query{})
+	if err != nil || len(h) != 1 || h[0].Outcome != backends.Skipped || !strings.Contains(h[0].Reason, "on the fallback") {
+		t.Errorf("history %+v, %v", h, err)
+	}
+	if s, err := main.Status(t.Context(), "k"); err != nil || s[0].State != backends.Free {
+		t.Errorf("status %+v, %v", s, err)
+	}
+	if err := fell.Release(t.Context(), backends.End{Outcome: backends.Succeeded}); err != nil {
+		t.Fatal(err)
+	}
+
+	id := append(append([]string{}, options...), "--run-id", "r1")
+	if got := run(id, "true"); got.code != 0 || got.err != "" {
+		t.Errorf("%+v", got)
+	}
+	down := append([]string{}, id...)
+	down[3] = "redis://127.0.0.1:1"
+	if got := invoke(t, unreachable, nil, append(down, "--", "false")...); got.code != codeDone {
+		t.Errorf("done under the backend's lease: %+v", got)
+	}
+	down[len(down)-1] = "r2"
+	if got := invoke(t, unreachable, nil, append(down, "--", "true")...); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	id[len(id)-1] = "r2"
+	if got := run(id, "false"); got.code != codeDone {
+		t.Errorf("done under the fallback's lease: %+v", got)
+	}
+}
+
+// A run that both stores know is shown once, and unlocked in both.
+func TestARunUnderBothLeasesIsOne(t *testing.T) {
+	_, fallback, options := meeting(t)
+	if got := invoke(t, openBackend, nil, append(options, "--", "true")...); got.code != 0 || got.err != "" {
+		t.Errorf("%+v", got)
+	}
+	h, err := fallback.History(t.Context(), backends.Query{})
+	if err != nil || len(h) != 1 || h[0].Outcome != backends.Succeeded || !strings.Contains(h[0].Reason, "beside the lease of") {
+		t.Errorf("history of the fallback %+v, %v", h, err)
+	}
+	ask := append([]string{"history", "--json", "k"}, options[2:]...)
+	if got := invoke(t, openBackend, nil, ask...); got.code != 0 || strings.Count(got.out, "\n") != 1 {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, openBackend, nil, append(options, "--hold-at-least", "1h", "--", "true")...); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	ask[0] = "status"
+	if got := invoke(t, openBackend, nil, ask...); got.code != 0 || strings.Count(got.out, "\n") != 1 {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, openBackend, nil, append(options, "--", "false")...); got.code != codeSkipped {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, openBackend, nil, append([]string{"unlock", "k", "--force"}, options[2:]...)...); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := invoke(t, openBackend, nil, append(options, "--", "true")...); got.code != 0 || got.err != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The fallback is named in a message only where its lease was taken.
+func TestTheFallbackIsToldOfOnceItIsTaken(t *testing.T) {
+	options, url := withFallbackIn(t)
+	args := append([]string{"--key", "k"}, options...)
+	if _, err := opened(t, url).Acquire(t.Context(), backends.Request{Key: "k", Owner: backends.NewOwner(), Holder: "somebody", TTL: time.Hour, Slots: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if got := invoke(t, unreachable, nil, append(args, "--", "false")...); got.code != codeSkipped || strings.Contains(got.err, "instead") {
+		t.Errorf("held: %+v", got)
+	}
+	args[len(args)-1] = "redis://127.0.0.1:2"
+	if got := invoke(t, unreachable, nil, append(args, "--backend-timeout", "500ms", "--", "false")...); got.code != codeUnavailable || strings.Contains(got.err, "instead") || strings.Count(got.err, "\n") != 1 {
+		t.Errorf("dead: %+v", got)
+	}
+}
+
+// A backend that is there again when a run ends is told how it ended, and under whose lease.
+func TestTheBackendIsToldHowItEnded(t *testing.T) {
+	options, _ := withFallbackIn(t)
+	store, back := inMemory()
+	calls := 0
+	open := func(ctx context.Context, cfg *Config) (backends.Backend, error) {
+		if calls++; calls == 1 {
+			return unreachable(ctx, cfg)
+		}
+		return back(ctx, cfg)
+	}
+	args := append([]string{"--key", "k", "--run-id", "r1"}, options...)
+	for _, c := range []struct {
+		command string
+		code    int
+		outcome backends.Outcome
+	}{{"exit 0", 0, backends.Succeeded}, {"exit 7", 7, backends.Failed}} {
+		calls = 0
+		if got := invoke(t, open, nil, append(args, "--", "sh", "-c", c.command)...); got.code != c.code {
+			t.Fatalf("%+v", got)
+		}
+		h, err := store.Open().History(t.Context(), backends.Query{Limit: 1})
+		if err != nil || len(h) != 1 || h[0].Outcome != c.outcome || h[0].ExitCode == nil || *h[0].ExitCode != c.code || h[0].Token != 0 ||
+			h[0].RunID != args[3] || !strings.HasPrefix(h[0].Reason, "under the lease of the fallback") {
+			t.Errorf("history %+v, %v", h, err)
+		}
+		args[3] = "r2"
+	}
+}

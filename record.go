@@ -74,11 +74,21 @@ func (r *runner) recordNow() backends.Record {
 	if r.lease != nil {
 		g := r.lease.Grant()
 		rec.Token, rec.Slot, rec.Attempt, rec.StartedAt = g.Token, &g.Slot, g.Attempt, g.AcquiredAt
+		if r.fellBack != nil {
+			rec.Token = 0 // COMMAND was given none either
+		}
 	}
 	rec.EndedAt = rec.StartedAt
 	if rec.Duration != nil {
 		rec.EndedAt = rec.StartedAt.Add(*rec.Duration)
 	}
+	return rec
+}
+
+// recordOfLease is recordNow with the token that the lease has in its store, which is told apart by it.
+func (r *runner) recordOfLease() backends.Record {
+	rec := r.recordNow()
+	rec.Token = r.lease.Grant().Token
 	return rec
 }
 

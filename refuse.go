@@ -84,6 +84,7 @@ func (r *runner) took(a answer, sig syscall.Signal) (granted, syscall.Signal, er
 // and therefore shares nothing with it but its answer.
 func (r *runner) openAndAcquire(ctx, patience context.Context) (a answer) {
 	req := r.req
+	a.runID = req.RunID // as asked, also where nobody can be asked
 	if a.b, a.err = r.opened(ctx); a.err != nil {
 		return a
 	}
@@ -202,6 +203,7 @@ func (r *runner) cannotStart(err error) (int, string) {
 	r.record.Outcome, r.record.Reason = end.Outcome, end.Reason
 	if r.lease != nil {
 		r.settle(end, r.release(end))
+		r.tellBackend()
 	}
 	return r.cfg.exit(startCode(err)), err.Error()
 }
@@ -222,6 +224,7 @@ func (r *runner) tooLate() (int, string) {
 	end := backends.End{Outcome: backends.Lost, Reason: r.about("the lease ran out before COMMAND was started, so it was not")}
 	r.ui.err("%s", end.Reason)
 	r.settle(end, r.release(end))
+	r.tellBackend()
 	return r.cfg.exit(codeLost), end.Reason
 }
 

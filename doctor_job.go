@@ -274,9 +274,15 @@ func (j *job) pod() {
 	if variable(j.env, "KUBERNETES_SERVICE_HOST") == "" {
 		return
 	}
-	need := (j.t.Grace + 2*time.Second).Round(time.Second)
-	cause := fmt.Sprintf("when the pod is deleted COMMAND gets TERM, what it leaves behind KILL after %s, and the lease is given back: that takes up to %s besides COMMAND's own time to end",
-		shortDuration(j.t.Grace), shortDuration(need))
+	need := j.t.Grace + 2*time.Second
+	told := "and the lease is given back"
+	if watches(j.cfg) { // a TERM that COMMAND got does not shorten the wait for them
+		need += j.cfg.HookTimeout
+		told = "the lease is given back, and hooks, pings and pushes have " + shortDuration(j.cfg.HookTimeout)
+	}
+	need = need.Round(time.Second)
+	cause := fmt.Sprintf("when the pod is deleted COMMAND gets TERM, what it leaves behind KILL after %s, %s: that takes up to %s besides COMMAND's own time to end",
+		shortDuration(j.t.Grace), told, shortDuration(need))
 	if need >= podGrace {
 		j.add("terminationGracePeriodSeconds", true, cause, fmt.Sprintf("the default of %d is too short: set it to %d or more, else the kubelet kills all of it at once and the lease lasts for its TTL",
 			int(podGrace.Seconds()), int(need.Seconds())+10))

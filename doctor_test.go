@@ -122,6 +122,7 @@ func TestDoctorExaminesAJob(t *testing.T) {
 			[]string{"ok job schedule the next tick is ", "advice job on-lost ", "advice job on-unavailable COMMAND runs without a lease"}, nil},
 		{"ticks that overlap indeed", jobStore(t, 61*time.Minute), 0, "", "--ttl 2h --schedule @hourly", 0, []string{"advice job schedule the next tick is ", "runs took up to 1h1m"}, nil},
 		{"a pod", jobStore(t), 0, pod, "--ttl 45m", 0, []string{"ok host kubernetes this is a pod", "ok job terminationGracePeriodSeconds ", "takes up to 12s besides", "cannot be seen from inside"}, nil},
+		{"a pod with observers", jobStore(t), 0, pod, "--ttl 45m --ping http://h/x --hook-timeout 25s", 0, []string{"advice job terminationGracePeriodSeconds ", "pings and pushes have 25s: that takes up to 37s", "set it to 47 or more"}, nil},
 		{"a pod with a long grace", jobStore(t), 0, pod, "--ttl 45m --grace 60s", 0, []string{"advice job terminationGracePeriodSeconds ", "set it to 72 or more"}, nil},
 	} {
 		open := func(context.Context, *Config) (backends.Backend, error) { return slow{c.store.Open(), c.slow, 0}, nil }

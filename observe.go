@@ -37,11 +37,16 @@ type observers struct {
 
 // newObservers returns the observers that cfg asks for, nil for none.
 func newObservers(cfg *Config, u *ui, env func(vars []string) []string) *observers {
-	if len(cfg.Hooks) == 0 && cfg.Ping == "" && cfg.MetricsFile == "" && cfg.Pushgateway == "" {
+	if !watches(cfg) {
 		return nil
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &observers{cfg: cfg, ui: u, env: env, ctx: ctx, stop: stop, told: map[string]bool{}}
+}
+
+// watches tells whether anybody is to be told about runs.
+func watches(cfg *Config) bool {
+	return len(cfg.Hooks) > 0 || cfg.Ping != "" || cfg.MetricsFile != "" || cfg.Pushgateway != ""
 }
 
 // watch has do work beside the run. What it could not do is told, in one line that begins with what, unless the error says

@@ -203,6 +203,10 @@ func TestFollowComesBackSoon(t *testing.T) {
 	store, _ := inMemory()
 	b := stalling{store.Open(), &atomic.Int64{}, &atomic.Int64{}}
 	f := startFollowing(t, func(context.Context, *Config) (backends.Backend, error) { return b, nil }, "--json", "--backend-timeout", "6s")
+	end(t, taken(t, store, backends.Request{Key: "k"}), backends.TimedOut)
+	if o := f.outcome(); o != "timeout" {
+		t.Errorf("before: %s", o)
+	}
 	stall := func(d time.Duration, times int64) {
 		b.met.Store(0)
 		b.still.Store(int64(d))

@@ -33,7 +33,7 @@ func TestForeignDocuments(t *testing.T) {
 			r := request("k")
 			r.RunID = "r1"
 			_, err := s.b.Acquire(ctx, r)
-			unknown(t, err, true, "not lockrun's")
+			unknown(t, err, true, "not lockrun's", "-keys/k")
 			if at == s.b.names.key("k") {
 				unknown(t, s.b.Pause(ctx, "k", backends.Pause{By: "me"}), true, "not lockrun's")
 				unknown(t, s.b.Record(ctx, other), true, "not lockrun's")

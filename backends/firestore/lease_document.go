@@ -2,6 +2,7 @@ package firestore
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,9 +47,15 @@ type slot struct {
 }
 
 var (
-	errForeign = errors.New("a document of this key is not lockrun's, or a newer lockrun wrote it")
+	errForeign = errors.New("is not lockrun's, or a newer lockrun wrote it")
 	errCrowded = errors.New("too many hold this key at one time for one document")
 )
+
+// foreign says which document is another program's.
+func foreign(d *document) error {
+	_, path, _ := strings.Cut(d.Name, "/documents/")
+	return fmt.Errorf("the document %s %w", path, errForeign)
+}
 
 // maxSlots keeps the document below Firestore's limit of 1 MiB: each slot has up to three names of 255 bytes.
 const maxSlots = 500
@@ -79,7 +86,7 @@ func parseLease(key string, d *document) (*leaseDocument, error) {
 		return l, nil
 	}
 	if d.Fields.num("layout") != layout || d.Fields.str("key") != key {
-		return nil, errForeign
+		return nil, foreign(d)
 	}
 	l.updated = d.Updated
 	if p := d.Fields.sub("pause"); p != nil {
@@ -88,7 +95,7 @@ func parseLease(key string, d *document) (*leaseDocument, error) {
 	for name, v := range d.Fields.sub("slots") {
 		n, err := strconv.Atoi(strings.TrimPrefix(name, "s"))
 		if err != nil || v.Map == nil {
-			return nil, errForeign
+			return nil, foreign(d)
 		}
 		l.slots[n] = parseSlot(n, v.Map.Fields)
 	}

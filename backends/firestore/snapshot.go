@@ -82,7 +82,7 @@ func parseKey(key string, d *document) (keyDocument, error) {
 	case d == nil:
 		return keyDocument{}, nil
 	case d.Fields.num("layout") != layout || d.Fields.str("key") != key:
-		return keyDocument{}, errForeign
+		return keyDocument{}, foreign(d)
 	}
 	return keyDocument{updated: d.Updated, token: d.Fields.num("token"), starts: int(d.Fields.num("starts")), cleaned: microTime(d.Fields.num("cleaned_us"))}, nil
 }
@@ -101,7 +101,7 @@ func parseMark(key, runID string, d *document, oldest time.Time) (markDocument, 
 		return markDocument{}, nil
 	}
 	if f := d.Fields; f.str("key") != key || f.str("run_id") != *str(runID).Str {
-		return markDocument{}, errForeign
+		return markDocument{}, foreign(d)
 	}
 	m := markDocument{updated: d.Updated, at: parseTime(d.Updated)}
 	if !m.at.Before(oldest) {

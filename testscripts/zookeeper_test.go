@@ -2,6 +2,7 @@ package testscripts
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +180,15 @@ func (k *keeper) checkShortened() {
 	if said := k.lockrun(0, "--key", "short", "--ttl", "20m", "-v", "--", "true").stderr(); !strings.Contains(said, "keeps a lease for at most 9m59s") {
 		k.t.Errorf("it said %s", said)
 	}
+	k.lockrun(64, "--key", "short", "--ttl", "20m", "--grace", "9m", "--", "true").says("lockrun: ", "--grace 9m", "grants 9m59s of the 20m", "give a --grace under ")
+	c := k.hold("short", 0, "--ttl", "20m", "--grace", "2m") // and it was given back
+	if said := k.lockrun(0, "status", "short").stdout(); !regexp.MustCompile(`(?m)^KEY +STATE +HOLDER +AGE.*\n^short +held +\S+ +[0-9.]+m?s `).MatchString(said) {
+		k.t.Errorf("a held key has no age: %s", said)
+	}
+	if said := k.lockrun(1, "doctor", "--key", "short", "--ttl", "20m", "--grace", "9m").stdout(); !strings.Contains(said, "grants 9m59s of the 20m") {
+		k.t.Errorf("the doctor said %s", said)
+	}
+	c.release().wants(0)
 }
 
 // CNC-04: all of thirty that wait for one key run, one by one, none twice. A folder can be made by one at a time.

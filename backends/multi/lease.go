@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // lease is one lease in each store.
 type lease struct {
 	b     *backend
-	parts []backends.Lease // in the order of the stores; nil: found lost by Attach
+	parts []backends.Lease // in the order of the stores; nil: found lost by Attach; never all of them
 	grant backends.Grant
 
 	mu    sync.Mutex
@@ -26,12 +27,10 @@ var _ backends.Liveness = (*lease)(nil)
 
 // combine is what all grants come to: the first one's, but no longer than any of them.
 func combine(parts []backends.Lease) backends.Grant {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p backends.Lease) bool { return p == nil })
 	g := parts[0].Grant()
 	usable := g.TTL - g.Drift
 	for _, p := range parts[1:] {
-		if p == nil {
-			continue
-		}
 		other := p.Grant()
 		g.TTL = min(g.TTL, other.TTL)
 		usable = min(usable, other.TTL-other.Drift)
@@ -165,6 +164,9 @@ func (l *lease) begin(ctx context.Context, i int, end backends.End, answers chan
 // others.
 func (b *backend) Attach(ctx context.Context, key string, token int64) (backends.Lease, error) {
 	first, err := b.all[0].Attach(ctx, key, token)
+	if errors.Is(err, backends.ErrLost) {
+		return b.attachRest(ctx, key, token, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -197,6 +199,41 @@ func (b *backend) attach(ctx context.Context, s backends.Backend, key string, to
 		return nil, nil
 	}
 	return p, err
+}
+
+// attachRest finds what other stores still have of a lease that the first has ended, whose answer was lost. Whose it was the
+// first store's history tells; a run that the other store alone knows may have the same token by chance.
+func (b *backend) attachRest(ctx context.Context, key string, token int64, lost error) (backends.Lease, error) {
+	runs, err := b.all[0].History(ctx, backends.Query{Key: key})
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(runs, func(r backends.Record) bool { return r.Token == token && !r.Outcome.Refusal() })
+	if i < 0 {
+		return nil, lost
+	}
+	like := backends.State{Key: key, Token: token, Holder: runs[i].Holder, Host: runs[i].Host, PID: runs[i].PID}
+	l := &lease{b: b, parts: make([]backends.Lease, len(b.all)), ended: make([]bool, len(b.all))}
+	err = b.each(b.all[1:], func(i int, s backends.Backend) error {
+		found, err := b.find(ctx, s, like)
+		if found == nil || err != nil || found.Holder != like.Holder || found.Host != like.Host || found.PID != like.PID {
+			return err
+		}
+		p, err := s.Attach(ctx, key, found.Token)
+		if backends.Positive(err) {
+			return nil
+		}
+		l.parts[i+1] = p
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(l.parts, func(p backends.Lease) bool { return p != nil }) {
+		return nil, lost
+	}
+	l.grant = combine(l.parts)
+	return l, nil
 }
 
 // find looks in s for the part of the lease that the first store shows like this; only key and token need be given.

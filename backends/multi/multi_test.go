@@ -409,6 +409,55 @@ func TestAttachFindsAPartThatIsGoneLost(t *testing.T) {
 	}
 }
 
+// What the first store has ended alone is lost, and its other parts can still be given back by the token; another run's lease
+// that has the same token by chance is left alone.
+func TestAttachFindsWhatIsLeftOfALease(t *testing.T) {
+	_, open := stores(2)
+	b := multi.New(open, timeout)
+	r := request("k")
+	r.Loose = true
+	token := acquire(t, b, r).Grant().Token
+	first, err := open[0].Attach(t.Context(), "k", token)
+	if err == nil {
+		err = first.Release(t.Context(), backends.End{Outcome: backends.Succeeded})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := b.Attach(t.Context(), "k", token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := left.Renew(t.Context(), time.Minute); !errors.Is(err, backends.ErrLost) {
+		t.Errorf("renew: %v", err)
+	}
+	if err := left.Release(t.Context(), backends.End{Outcome: backends.Succeeded}); !errors.Is(err, backends.ErrLost) {
+		t.Errorf("release: %v", err)
+	}
+	if s := state(t, open[1], "k"); s.State != backends.Free {
+		t.Errorf("%+v", s)
+	}
+	if _, err := b.Attach(t.Context(), "k", token); !errors.Is(err, backends.ErrLost) {
+		t.Errorf("again: %v", err)
+	}
+
+	token = acquire(t, open[0], r).Grant().Token
+	if first, err = open[0].Attach(t.Context(), "k", token); err == nil {
+		err = first.Release(t.Context(), backends.End{Outcome: backends.Succeeded})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := request("k")
+	other.Loose, other.Token, other.Holder = true, token, "somebody else"
+	if got := acquire(t, open[1], other).Grant().Token; got != token {
+		t.Fatalf("token %d, want %d", got, token)
+	}
+	if _, err := b.Attach(t.Context(), "k", token); !errors.Is(err, backends.ErrLost) {
+		t.Errorf("another run's: %v", err)
+	}
+}
+
 func TestStatusShowsWhatOnlyALaterStoreHolds(t *testing.T) {
 	_, open := stores(2)
 	b := multi.New(open, timeout)

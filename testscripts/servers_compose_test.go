@@ -168,16 +168,29 @@ func TestServersFallback(t *testing.T) {
 	if !strings.Contains(shown.stdout(), "in the fallback sqlite:") {
 		t.Errorf("status shows %q", shown.stdout())
 	}
+	h.lockrun(0, "--key", "id", "--run-id", "r1", "--", "true")
 	r.Thaw()
+	// The backend is there again, and knows nothing of the job that goes on under the fallback's lease.
+	h.lockrun(75, "--key", "k", "--", "echo", "started").silent()
+	w := h.start("--key", "k", "--wait", "1h", "--", "true")
+	h.lockrun(76, "--key", "id", "--run-id", "r1", "--", "echo", "started").silent()
 	c.release().wants(3)
+	w.wants(0).silent()
 	if out := h.lockrun(0, token...).silentOnStderr().stdout(); out == "[]\n" {
 		t.Errorf("the backend is there again, and the token is %q", out)
 	}
 	// The backend was there at the end of the last run under the fallback, and was told.
-	told := h.with("LOCKRUN_ON_UNAVAILABLE=fail").lockrun(0, "history", "--json", "--outcome", "unavailable", "k")
-	if !strings.Contains(told.stdout(), `"reason":"failed under the lease of the fallback`) {
+	told := h.with("LOCKRUN_ON_UNAVAILABLE=fail").lockrun(0, "history", "--json", "--outcome", "failed", "k")
+	if !strings.Contains(told.stdout(), `"reason":"under the lease of the fallback`) {
 		t.Errorf("the backend was told %q", told.stdout())
 	}
+	// The other way round: a job under the backend's lease, which goes away.
+	c = h.hold("gone", 0, "--ttl", outlast)
+	r.Freeze()
+	defer r.Thaw()
+	h.lockrun(75, "--key", "gone", "--", "echo", "started")
+	c.release().wants(0)
+	h.lockrun(0, "--key", "gone", "--", "true")
 }
 
 // silentOnStderr wants that nothing was said.

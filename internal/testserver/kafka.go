@@ -268,7 +268,8 @@ func (b *Kafka) properties() map[string]string {
 		"log.initial.task.delay.ms":             "500",
 	}
 	if n == 1 {
-		p["broker.session.timeout.ms"] = "60000" // there is nobody to fail over to, and a busy machine must not fence it
+		// There is nobody to fail over to, and a busy machine must not fence it. A restarted one waits until its session is over.
+		p["broker.session.timeout.ms"] = "20000"
 	}
 	b.config.secure(p)
 	maps.Copy(p, b.config.Properties)

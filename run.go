@@ -39,6 +39,8 @@ type runner struct {
 	started time.Duration // when COMMAND was started, on the boot clock
 	record  backends.Record
 
+	unanswered error // why COMMAND runs without a lease; nil where it does not
+
 	fellBack error // why the lease is the fallback's; nil where it is not
 
 	obs          *observers                      // nil: nobody watches
@@ -109,9 +111,10 @@ func (r *runner) run() (code int, message string) {
 		return r.refused(err)
 	case err != nil:
 		if code, message, stop := r.unavailable(err); stop {
-			r.noteUnavailable(began)
+			r.noteElsewhere(r.lastMoment(began))
 			return code, message
 		}
+		r.unanswered = err
 	}
 	r.tellTaken(g)
 	return r.guard(path, g)
@@ -221,6 +224,10 @@ func (r *runner) finish(res supervise.Result) (code int, message string) {
 	}
 	r.settle(end, err)
 	r.tellBackend()
+	if r.unanswered != nil {
+		r.record.Reason = strings.TrimPrefix(r.record.Reason+"; without a lease, because: "+r.unanswered.Error(), "; ")
+		r.noteElsewhere(bootNow() + r.cfg.BackendTimeout)
+	}
 	return code, end.Reason
 }
 

@@ -8,10 +8,19 @@ import (
 // leastForRecord is what writing down a run that got no answer may take at least, however long the answer was waited for.
 const leastForRecord = 250 * time.Millisecond
 
-// noteUnavailable writes down a run that got no answer, where the store that keeps the records may be another one than that
-// which does not answer: the store of --record, or the first of several. It ends within --wait, the backend timeout and a
-// second, since the run began to ask at began, and changes nothing where it fails.
-func (r *runner) noteUnavailable(began time.Duration) {
+// lastMoment is when an attempt without an answer, which began at began, has to have ended: after --wait, the backend timeout
+// and a second.
+func (r *runner) lastMoment(began time.Duration) time.Duration {
+	if r.cfg.Wait == WaitForever {
+		return WaitForever
+	}
+	return began + r.cfg.Wait + r.cfg.BackendTimeout + time.Second
+}
+
+// noteElsewhere writes down a run that had no lease for want of an answer, where the store that keeps the records may be
+// another one than that which does not answer: the store of --record, or the first of several. It ends until over, and
+// changes nothing where it fails.
+func (r *runner) noteElsewhere(over time.Duration) {
 	only := *r.cfg
 	switch {
 	case r.cfg.Record != nil && (len(r.cfg.Backends) > 1 || !sameStore(*r.cfg.Record, r.cfg.Backends[0])):
@@ -22,11 +31,7 @@ func (r *runner) noteUnavailable(began time.Duration) {
 		return // nobody to be told
 	}
 	only.Record, only.Fallback = nil, nil
-	bound := min(r.cfg.BackendTimeout, time.Second)
-	if r.cfg.Wait != WaitForever {
-		over := began + r.cfg.Wait + r.cfg.BackendTimeout + time.Second - leastForRecord
-		bound = min(bound, max(over-bootNow(), leastForRecord))
-	}
+	bound := min(r.cfg.BackendTimeout, time.Second, max(over-leastForRecord-bootNow(), leastForRecord))
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	b, err := r.open(ctx, &only)

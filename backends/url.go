@@ -124,9 +124,21 @@ func (u *URL) setUser(info string) error {
 	return nil
 }
 
+// domainScoped tells whether h is the id of a project of an organisation's domain, like example.com:project, which stands
+// where other backends have a host.
+func domainScoped(h string) bool {
+	domain, project, _ := strings.Cut(h, ":")
+	const plain = "abcdefghijklmnopqrstuvwxyz0123456789-"
+	return strings.Contains(domain, ".") && strings.Trim(domain, plain+".") == "" &&
+		strings.Trim(project, plain) == "" && strings.Trim(project, "0123456789") != ""
+}
+
 // checkHost takes name, name:port, [address] and [address]:port. It does not echo the host: in a URL whose password was
 // not encoded, what stands in its place may be the password.
 func (u *URL) checkHost(h string) error {
+	if u.Scheme == "firestore" && domainScoped(h) {
+		return nil
+	}
 	name, port := h, ""
 	if strings.HasPrefix(h, "[") {
 		i := strings.IndexByte(h, ']')

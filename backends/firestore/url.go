@@ -70,7 +70,7 @@ func (c *config) setProject(u *backends.URL) error {
 		return wrongURL("it names a user", "leave user and password out: Firestore takes Google's credentials, by ?credentials=FILE or as the application default")
 	case len(u.Hosts) != 1:
 		return wrongURL("it does not name one project", example)
-	case strings.Trim(u.Hosts[0], "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
+	case !isProject(u.Hosts[0]):
 		return wrongURL("the project is not an id of lower-case letters, digits and '-'", example+" with the project's id, not its name")
 	case strings.Trim(c.databaseID, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" && c.databaseID != defaultDatabase:
 		return wrongURL("database is not an id of lower-case letters, digits and '-'", "leave it out for the default database")
@@ -78,6 +78,16 @@ func (c *config) setProject(u *backends.URL) error {
 	c.project = u.Hosts[0]
 	c.root = "projects/" + c.project + "/databases/" + c.databaseID + "/documents"
 	return nil
+}
+
+// isProject takes a project's id, which old ones of an organisation have a domain in front of: example.com:project.
+func isProject(id string) bool {
+	const plain = "abcdefghijklmnopqrstuvwxyz0123456789-"
+	domain, name, scoped := strings.Cut(id, ":")
+	if !scoped {
+		return strings.Trim(id, plain) == ""
+	}
+	return strings.Contains(domain, ".") && strings.Trim(domain, plain+".") == "" && strings.Trim(name, plain) == "" && strings.Trim(name, "0123456789") != ""
 }
 
 // setCollection takes a collection, or one below a document: a/b/c is collection c of document b.

@@ -16,6 +16,7 @@ func TestURLs(t *testing.T) {
 		"firestore://p1/jobs":                                       "https://firestore.googleapis.com projects/p1/databases/(default)/documents/jobs/k firestore://p1/jobs",
 		"firestore://p1/jobs?database=two":                          "https://firestore.googleapis.com projects/p1/databases/two/documents/jobs/k firestore://p1/jobs?database=two",
 		"firestore://p1/a/b/jobs":                                   "https://firestore.googleapis.com projects/p1/databases/(default)/documents/a/b/jobs/k firestore://p1/a/b/jobs",
+		"firestore://example.com:p1/jobs":                           "https://firestore.googleapis.com projects/example.com:p1/databases/(default)/documents/jobs/k firestore://example.com:p1/jobs",
 		"firestore://p1/jobs?emulator=localhost:8080":               "http://localhost:8080 projects/p1/databases/(default)/documents/jobs/k firestore://p1/jobs",
 		"firestore://p1/jobs?endpoint=firestore.eu.rep.example":     "https://firestore.eu.rep.example projects/p1/databases/(default)/documents/jobs/k firestore://p1/jobs",
 		"firestore://p1/jobs?endpoint=https://x.example/":           "https://x.example projects/p1/databases/(default)/documents/jobs/k firestore://p1/jobs",
@@ -48,6 +49,8 @@ func TestWrongURLs(t *testing.T) {
 		"firestore://P1/jobs":                                 "project",
 		"firestore://p1,p2/jobs":                              "project",
 		"firestore://p1:80/jobs":                              "project",
+		"firestore://example.com:80/jobs":                     "project",
+		"firestore://u:hunter2@example.com:p1/jobs":           "user",
 		"firestore://u:hunter2@p1/jobs":                       "user",
 		"firestore://p1/jobs?databse=x":                       "databse",
 		"firestore://p1/jobs?database=A%2FB":                  "database",
@@ -71,6 +74,15 @@ func TestWrongURLs(t *testing.T) {
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), part) || usage.Remedy == "" || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", raw, err)
 		}
+	}
+}
+
+// TestDomainScopedProject: its id has a colon, and so has what is asked for at the end of each address.
+func TestDomainScopedProject(t *testing.T) {
+	b := opened(t, strings.Replace(freshURL(t), "//lockrun-test/", "//example.com:lockrun-test/", 1), backends.Options{})
+	release(t, acquire(t, b, request("k")))
+	if s := stateOf(t, b, "k"); s.State != backends.Free || s.Token == 0 {
+		t.Errorf("state %+v", s)
 	}
 }
 

@@ -30,8 +30,12 @@ func openBackend(ctx context.Context, cfg *Config) (backends.Backend, error) {
 	return b, err
 }
 
-// besideFallback has the lease of the fallback taken beside b's, so that runs under either meet.
+// besideFallback has the lease of the fallback taken beside b's, so that runs under either meet. Not where that store keeps the
+// record as well: it would know the owner already, and take the one request for a repetition of the other.
 func besideFallback(cfg *Config, b backends.Backend) backends.Backend {
+	if cfg.Record != nil && sameStore(*cfg.Fallback, *cfg.Record) {
+		return b
+	}
 	open := func(ctx context.Context) (backends.Backend, error) { return openStore(ctx, cfg, *cfg.Fallback) }
 	return paired.Decorate(b, open, paired.Options{Timeout: cfg.BackendTimeout, Warn: cfg.tell})
 }

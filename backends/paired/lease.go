@@ -97,11 +97,11 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 		end.Reason += "; "
 	}
 	end.Reason += Beside + l.b.Name()
-	most := bound
-	if deadline, ok := ctx.Deadline(); ok {
-		most = min(most, max(time.Until(deadline), lastTry))
+	if ctx.Err() != nil { // the time was over, or whoever ends the run is in a hurry
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastTry)
+	} else {
+		ctx, cancel = context.WithTimeout(ctx, bound)
 	}
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), most)
 	defer cancel()
 	again := backends.UntilAnswered(ctx, func() error { return second.Release(ctx, end) })
 	if again != nil && !errors.Is(again, backends.ErrLost) {

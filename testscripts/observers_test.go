@@ -179,7 +179,9 @@ func TestPingOverTLS(t *testing.T) {
 func TestPingIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w, p := watchedHost(t), pingServer(t, false)
+	p.mu.Lock()
 	p.refuse = 2
+	p.mu.Unlock()
 	if said := w.lockrun(0, "--key", "k", "--hook-timeout", "60s", "--ping", p.URL, "--", "true"); said != "" {
 		t.Errorf("it said %q", said)
 	}

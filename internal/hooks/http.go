@@ -39,7 +39,7 @@ func (r *Request) Send(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil { // the try that was cut short says less than the one before
+		if last == nil || !errors.Is(err, errNoAnswer) { // a try that was cut short says less than the one before
 			last = err
 		}
 		if !again || !sleep(ctx, pause) {
@@ -85,10 +85,12 @@ func cause(err error) error {
 		err = u.Err
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return errors.New("no answer in time")
+		return errNoAnswer
 	}
 	return err
 }
+
+var errNoAnswer = errors.New("no answer in time")
 
 // server is the part of the URL that may be shown.
 func (r *Request) server() string {

@@ -170,7 +170,10 @@ func (b *backend) findRun(ctx context.Context, s *session, v *view, token int64,
 		err := parallel(count, func(i int) error {
 			n := next - 1 - int64(i)
 			node, err := s.get(ctx, runPath(v.path, n))
-			if err != nil || !node.found {
+			switch {
+			case errors.Is(err, zk.ErrNoAuth):
+				return nil // a host with other credentials wrote it, and so another run
+			case err != nil || !node.found:
 				return err
 			}
 			r := &run{n: n, version: node.stat.Version}

@@ -39,6 +39,15 @@ func TestServersKafka(t *testing.T) {
 	f.lockrun(0, "init")
 	f.peace()
 	f.sub("first runs on a fresh topic", checkFreshTopic)
+	f.sub("another number of partitions", func(h *host) {
+		other := h.at(h.backend + "?partitions=2")
+		other.lockrun(69, "--key", "k", "--", "echo", "started").says("lockrun: ", "other hosts use partitions=1", "leave partitions= out")
+		other.lockrun(69, "status", "k").says("lockrun: ", "other hosts use partitions=1")
+		other.lockrun(69, "init").says("lockrun: ", "other hosts use partitions=1")
+	})
+	f.sub("a topic of Kafka's own", func(h *host) {
+		h.at(strings.Replace(h.backend, "/locks", "/__consumer_offsets", 1)).lockrun(64, "init").says("lockrun: ", "Kafka's own")
+	})
 	f.sub("restart", func(h *host) {
 		h.hold("restart", 0, "--ttl", outlast, "--heartbeat", "100ms").survives(k.Restart)
 	})

@@ -189,9 +189,6 @@ func (b *backend) Init(ctx context.Context) error {
 		err = b.fit(ctx)
 	}
 	if err == nil {
-		err = b.enough(ctx)
-	}
-	if err == nil {
 		// Who may create a topic need not be who writes into it: then the first to do so says the number.
 		if err = b.agree(ctx, true); errors.Is(err, wire.TopicAuthorizationFailed) {
 			err = nil

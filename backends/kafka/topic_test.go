@@ -119,13 +119,16 @@ func TestInitRefusesAWrongTopic(t *testing.T) {
 func TestInitRefusesTooFewPartitions(t *testing.T) {
 	s := bare(t, cluster(t, 1))
 	s.cluster.CreateTopic(s.topic, 2, map[string]string{"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"})
-	if err := s.behind.Init(t.Context()); err != nil {
-		t.Errorf("more partitions than are used: %v", err)
-	}
 	b := s.openQuery(backends.Options{Timeout: 30 * time.Second}, "?partitions=3")
 	defer b.Close()
 	if err := b.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "2 partitions, and partitions=3") || !backends.IsPermanent(err) {
 		t.Errorf("got %v", err)
+	}
+	if err := s.behind.Init(t.Context()); err != nil {
+		t.Errorf("more partitions than are used: %v", err)
+	}
+	if err := b.Init(t.Context()); !differs(err, 1) {
+		t.Errorf("after somebody else's: %v", err)
 	}
 }
 

@@ -152,7 +152,9 @@ func (h *host) checkRecordDown(m *testserver.MariaDB) {
 func TestServersFallback(t *testing.T) {
 	t.Parallel()
 	r := testserver.StartRedis(t, testserver.RedisConfig{Password: password})
-	h := newHost(t, r.URL(), password).with("LOCKRUN_ON_UNAVAILABLE=fallback", "LOCKRUN_BACKEND_TIMEOUT=1s")
+	h := newHost(t, r.URL(), password)
+	// Not the default, which for root is the machine's own, and knows what an earlier test run has done.
+	h = h.with("LOCKRUN_ON_UNAVAILABLE=fallback", "LOCKRUN_BACKEND_TIMEOUT=1s", "LOCKRUN_FALLBACK=sqlite://"+h.file("fallback.db"))
 	token := []string{"--key", "k", "--", "sh", "-c", `echo "[$LOCKRUN_TOKEN]"`}
 	if out := h.lockrun(0, token...).stdout(); out == "[]\n" {
 		t.Errorf("the backend is there, and the token is %q", out)
@@ -180,7 +182,7 @@ func TestServersFallback(t *testing.T) {
 		t.Errorf("the backend is there again, and the token is %q", out)
 	}
 	// The backend was there at the end of the last run under the fallback, and was told.
-	told := h.with("LOCKRUN_ON_UNAVAILABLE=fail").lockrun(0, "history", "--json", "--outcome", "failed", "k")
+	told := h.with("LOCKRUN_ON_UNAVAILABLE=fail", "LOCKRUN_FALLBACK=").lockrun(0, "history", "--json", "--outcome", "failed", "k")
 	if !strings.Contains(told.stdout(), `"reason":"under the lease of the fallback`) {
 		t.Errorf("the backend was told %q", told.stdout())
 	}

@@ -217,7 +217,10 @@ func TestServersZooKeeper(t *testing.T) {
 	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{})
 	k := newKeeper(t, z.URL("/locks"), z.Addr())
 	k.freeze, k.thaw, k.kill = z.Freeze, z.Thaw, z.Kill
-	k.sub("no chroot", func(k *keeper) { k.refused("early", "lockrun init") })
+	k.sub("no chroot", func(k *keeper) {
+		k.lockrun(69, "--key", "early", "--backend-timeout", "30s", "--", "true") // the first client of a new server waits longest
+		k.refused("early", "lockrun init")
+	})
 	k.lockrun(0, "init")
 	k.peace()
 	k.sub("restart", func(k *keeper) {

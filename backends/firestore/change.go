@@ -44,7 +44,7 @@ func (b *backend) change(ctx context.Context, key, runID string, token int64, de
 		}
 		// At once at first: most often it was a beat or a release that came between.
 		if pause > firstPause && !backends.Sleep(ctx, rand.N(pause)) {
-			return errors.Join(err, ctx.Err())
+			return errors.Join(&apiError{Code: 409, Status: "ABORTED", Message: "it was changed by others each time that it was read"}, ctx.Err())
 		}
 	}
 }

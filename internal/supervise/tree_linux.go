@@ -249,10 +249,11 @@ func carriesMark(pid int, mark string) bool {
 func environment(pid int) (string, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	env, err := os.ReadFile(dir + "/environ")
-	if err != nil || len(env) > 0 {
-		return string(env), err
+	if len(env) > 0 {
+		return string(env), nil
 	}
-	tasks, err := os.ReadDir(dir + "/task")
+	// Some kernels show it as empty, others (seen: 6.18) do not let it be opened.
+	tasks, _ := os.ReadDir(dir + "/task")
 	for _, task := range tasks {
 		if env, _ := os.ReadFile(dir + "/task/" + task.Name() + "/environ"); len(env) > 0 {
 			return string(env), nil

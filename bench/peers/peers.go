@@ -133,7 +133,7 @@ func (b *bench) shells(s *stage, v *servers) []*peer {
 	must(os.WriteFile(script, []byte(text), 0o755))
 	etcd := func(key string, job ...string) []string {
 		return append([]string{"/usr/bin/env", "ETCDCTL_API=3", etcdctl, "--endpoints=" + v.etcd.Addr(), "lock",
-			fmt.Sprintf("--ttl=%d", int(b.ttl.Seconds())), key}, job...)
+			fmt.Sprintf("--ttl=%d", int(b.ttl.Seconds())), key, "--"}, job...)
 	}
 	file := func(key string) string { return filepath.Join(s.dir, key+".lock") }
 	return []*peer{

@@ -75,7 +75,9 @@ func (p *peer) hold(s *stage, key string) *held {
 	must(err)
 	must(h.cmd.Start())
 	s.Cleanup(func() {
-		_ = syscall.Kill(h.job, syscall.SIGKILL)
+		if h.job > 0 {
+			_ = syscall.Kill(h.job, syscall.SIGKILL)
+		}
 		_ = h.cmd.Process.Kill()
 		_ = h.cmd.Wait()
 	})

@@ -91,8 +91,8 @@ func (p *peer) hold(s *stage, key string) *held {
 // memory is what is resident beside a sleeping job.
 func (b *bench) memory(s *stage) {
 	head("Memory beside a sleeping job: the wrapper and what it has started, the job excepted", "resident", "shared with nobody")
-	for _, p := range b.peers(s, start(s)) {
-		h := p.hold(s, "memory")
+	for i, p := range b.peers(s, start(s)) {
+		h := p.hold(s, fmt.Sprint("memory", i))
 		time.Sleep(time.Second) // what start-up has touched is part of it; what is returned soon is not
 		var rss, private int
 		for _, pid := range family(h.cmd.Process.Pid) {
@@ -212,8 +212,8 @@ func exitCode(h *held) string {
 // killed is what happens to a job whose wrapper is killed.
 func (b *bench) killed(s *stage) {
 	head("The wrapper is killed (SIGKILL)", "the job")
-	for _, p := range b.peers(s, start(s)) {
-		h := p.hold(s, "killed")
+	for i, p := range b.peers(s, start(s)) {
+		h := p.hold(s, fmt.Sprint("killed", i)) // each its own: what was killed has not let go
 		must(h.cmd.Process.Kill())
 		if died, after := awaitDeath(h.job, 3*time.Second); died {
 			line(p.name, fmt.Sprintf("dead after %s", ms(after)))

@@ -99,7 +99,7 @@ func (b *bench) handover(s *stage) {
 		case p.jvm != nil && !strings.HasPrefix(p.name, "ShedLock"):
 			line(p.name, "", ms(time.Duration(number(p.jvm, "handover", strconv.Itoa(b.handovers)))*time.Microsecond))
 		default:
-			line(p.name, "cannot wait", "")
+			line(p.name, "not measured: it cannot wait, or passes no stdin on", "")
 		}
 	}
 }

@@ -142,7 +142,7 @@ func (b *bench) shells(s *stage, v *servers) []*peer {
 			guard: func(key string, job ...string) []string { return append([]string{flock, "-n", file(key)}, job...) },
 			wait:  func(key string, job ...string) []string { return append([]string{flock, file(key)}, job...) },
 		},
-		{name: "etcdctl lock", guard: etcd, wait: etcd, server: v.etcd},
+		{name: "etcdctl lock", guard: etcd, server: v.etcd}, // its job gets no stdin, by which a handover is measured
 		{
 			name: "SET NX in a shell", server: v.redis,
 			guard: func(key string, job ...string) []string { return append([]string{script, key}, job...) },

@@ -135,11 +135,11 @@ func (r *runner) guard(path string, g granted) (code int, message string) {
 		return r.cannotStart(err)
 	}
 	defer tree.Close()
-	r.observeStart()
 	if r.keep != nil && r.cfg.OnLost == "kill" {
 		// Another may run by now. The stop is only posted; the supervisor acts on it alone.
 		r.keep.whenLost(func() { tree.Stop(supervise.CauseLost) })
 	}
+	r.observeStart() // after the way to the kill is laid: whoever watches comes second
 	return r.finish(tree.Wait())
 }
 

@@ -231,6 +231,16 @@ type Fixed interface {
 	FixedTTL() bool
 }
 
+// FilesOf are the descriptors of those leases that have any. A nil lease has none.
+func FilesOf(leases ...Lease) (all []*os.File) {
+	for _, l := range leases {
+		if live, ok := l.(Liveness); ok {
+			all = append(all, live.Files()...)
+		}
+	}
+	return all
+}
+
 // Initer is implemented by backends whose table, topic or chroot has to be created once.
 type Initer interface {
 	// Init creates what is missing. It may be repeated, and run by many processes at once.

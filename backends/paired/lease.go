@@ -23,15 +23,7 @@ type lease struct {
 var _ backends.Liveness = (*lease)(nil)
 
 // Files are those of both: the second has to last as long as the run as well.
-func (l *lease) Files() []*os.File {
-	var all []*os.File
-	for _, p := range []backends.Lease{l.Lease, l.current()} {
-		if live, ok := p.(backends.Liveness); ok {
-			all = append(all, live.Files()...)
-		}
-	}
-	return all
-}
+func (l *lease) Files() []*os.File { return backends.FilesOf(l.Lease, l.current()) }
 
 func (l *lease) current() backends.Lease {
 	l.mu.Lock()

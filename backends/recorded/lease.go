@@ -50,15 +50,7 @@ func (b *backend) newLease(r backends.Request, l, rec backends.Lease) *lease {
 func (l *lease) Grant() backends.Grant { return l.grant }
 
 // Files are those of both.
-func (l *lease) Files() []*os.File {
-	var all []*os.File
-	for _, p := range []backends.Lease{l.lease, l.recorded()} {
-		if live, ok := p.(backends.Liveness); ok {
-			all = append(all, live.Files()...)
-		}
-	}
-	return all
-}
+func (l *lease) Files() []*os.File { return backends.FilesOf(l.lease, l.recorded()) }
 
 func (l *lease) recorded() backends.Lease {
 	l.mu.Lock()

@@ -44,15 +44,7 @@ func combine(parts []backends.Lease) backends.Grant {
 func (l *lease) Grant() backends.Grant { return l.grant }
 
 // Files are those of all parts.
-func (l *lease) Files() []*os.File {
-	var all []*os.File
-	for _, p := range l.parts {
-		if live, ok := p.(backends.Liveness); ok {
-			all = append(all, live.Files()...)
-		}
-	}
-	return all
-}
+func (l *lease) Files() []*os.File { return backends.FilesOf(l.parts...) }
 
 // on says which part is lost.
 func (l *lease) on(i int) error { return fmt.Errorf("%w (on %s)", backends.ErrLost, l.b.all[i].Name()) }

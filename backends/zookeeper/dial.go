@@ -87,8 +87,12 @@ func (s *session) dial(network, address string, _ time.Duration) (net.Conn, erro
 		l.Conn.Close()
 	})
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left {
+		l.Close()
+		return nil, errClosed
+	}
 	s.link = l
-	s.mu.Unlock()
 	return l, nil
 }
 

@@ -27,6 +27,7 @@ type session struct {
 
 	mu       sync.Mutex
 	up       bool
+	left     bool // closed for ever, and to be left to its time-out
 	authed   bool // the credentials were sent once; the client repeats them by itself
 	granted  time.Duration
 	link     *link
@@ -185,16 +186,17 @@ const closeBound = 200 * time.Millisecond
 func (s *session) close(leave bool) {
 	s.mu.Lock()
 	l, up := s.link, s.up
-	s.up = false
+	s.up, s.left = false, leave || !up
+	mute := s.left
 	s.mu.Unlock()
-	if l != nil && (leave || !up) {
+	s.end() // before the link is cut: the client would connect again at once, and end the session over the new link
+	if l != nil && mute {
 		l.silent.Store(true)
 		l.Close()
 	}
-	s.end()
 	done := make(chan struct{})
 	go func() { s.conn.Close(); close(done) }()
-	if !up || leave {
+	if mute {
 		return
 	}
 	t := time.NewTimer(closeBound)

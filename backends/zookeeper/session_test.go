@@ -1,8 +1,10 @@
 package zookeeper
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +152,35 @@ func TestCloseGivesNothingBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the session is gone", func() bool { return !there() })
+}
+
+// The client connects again by itself. A connection that comes up while the backend is closed must not carry the request that
+// ends the session, and gives the lease back.
+func TestCloseDuringAReconnectGivesNothingBack(t *testing.T) {
+	s := newStore(t, oneServer(t).URL(chroot()))
+	b := opened(t, s.url, backends.Options{}).(*backend)
+	dialling, goOn := make(chan struct{}), make(chan struct{})
+	first := true
+	b.c.dial = func(_ context.Context, network, address string) (net.Conn, error) {
+		if !first {
+			close(dialling)
+			<-goOn
+		}
+		first = false
+		return net.Dial(network, address)
+	}
+	acquire(t, b, request("k"))
+	own := b.sessions[0]
+	own.link.Close()
+	<-dialling
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	close(goOn)
+	eventually(t, "the client has ended", func() bool { return own.conn.State() == zk.StateDisconnected })
+	if n := s.leases("k"); len(n) != 1 {
+		t.Errorf("closed, and the leases are %v", n)
+	}
 }
 
 // A lease that another session has taken over, by the same owner's retry, is not renewed by the first one's beats.

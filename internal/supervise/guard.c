@@ -97,7 +97,8 @@ static int census(struct guard *g) {
 
 // listen waits for news, at most until the deadline. It returns -1 when lockrun is gone.
 static int listen_to(struct guard *g, int wait) {
-	struct pollfd p[2] = {{0, POLLIN, 0}, {g->timer, POLLIN, 0}};
+	// The timer stays ready once it has run out. It is looked at only while it is set for a deadline that is to come.
+	struct pollfd p[2] = {{0, POLLIN, 0}, {-1, POLLIN, 0}};
 	int timeout = wait ? census(g) : 0;
 	if (wait && g->deadline_ns >= 0 && g->deadline_ns != g->done_ns) {
 		// One that has passed is looked for in the pipe first: lockrun may have moved it while this process waited for the
@@ -108,8 +109,10 @@ static int listen_to(struct guard *g, int wait) {
 			timeout = 0;
 		else if (g->timer < 0 || timerfd_settime(g->timer, TFD_TIMER_ABSTIME, &at, NULL))
 			timeout = left / 1000000 < timeout ? left / 1000000 + 1 : timeout < 1000 ? timeout : 1000; // stops in suspend
+		else
+			p[1].fd = g->timer;
 	}
-	if (poll(p, g->timer < 0 ? 1 : 2, timeout) <= 0 || !p[0].revents)
+	if (poll(p, 2, timeout) <= 0 || !p[0].revents)
 		return 0;
 
 	struct message m[64];

@@ -86,6 +86,45 @@ func TestKilledLockrunTakesTheUnmarkedAlong(t *testing.T) {
 	}
 }
 
+// A guard that has killed in the place of a frozen lockrun sleeps until that goes on, for however long.
+func TestGuardOfAFrozenLockrunSleeps(t *testing.T) {
+	dir := t.TempDir()
+	s := begin(t, plan{Argv: []string{"sh", "-c", "echo $$ >" + dir + "/command; exec sleep 60"}, Term: time.Second, Kill: time.Second})
+	command := awaitPID(t, filepath.Join(dir, "command"))
+	guard := awaitGuard(t, s.Process.Pid)
+	s.Process.Signal(syscall.SIGSTOP)
+	eventually(t, "the command is dead", func() bool { return !alive(command) })
+	time.Sleep(300 * time.Millisecond) // until it has looked for others
+	before, began := cpuTime(t, guard), time.Now()
+	time.Sleep(500 * time.Millisecond)
+	if used, passed := cpuTime(t, guard)-before, time.Since(began); used > passed/10 {
+		t.Errorf("the guard used %v of the processor in %v", used, passed)
+	}
+	s.Process.Signal(syscall.SIGCONT)
+	if rep := s.end(); rep.Cause != CauseDeadline || !rep.Gone {
+		t.Errorf("%+v", rep)
+	}
+}
+
+// cpuTime is what a process has used until now, in steps of 10 ms.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var ticks int
+	for _, f := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
 // Whoever kills the guard leaves lockrun to start another, and to say so.
 func TestKilledGuardIsReplaced(t *testing.T) {
 	dir := t.TempDir()

@@ -140,30 +140,47 @@ func (k *keeper) current() leaseState {
 
 var errDeadline = errors.New("no renewal was answered in time")
 
-// start has run called when the first renewal is due, so that a job shorter than that costs no goroutine.
+// start has run called when the clock is to be looked at first, so that a job shorter than that costs no goroutine.
 func (k *keeper) start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	first := time.AfterFunc(k.t.Every, func() { k.run(ctx) })
+	first := time.AfterFunc(min(k.look(), k.t.Every), func() { k.run(ctx) })
 	return func() { first.Stop(); cancel() }
 }
 
-// run renews at once, and then until the lease is lost, stop is called or ctx ends.
+// run renews when it is time, until the lease is lost, stop is called or ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	retry := k.firstRetry()
-	for next := time.Duration(0); sleep(ctx, next) && k.current() < stateLost; {
+	for due := k.lastSent() + k.t.Every; k.await(ctx, due) && k.current() < stateLost; {
 		err := k.beat(ctx)
 		switch {
 		case k.current() >= stateLost:
 			return
 		case err == nil:
 			retry = k.firstRetry()
-			next = max(k.t.Every-(k.now()-k.lastSent()), 0)
+			due = k.lastSent() + k.t.Every
 		default:
-			next = k.jitter(retry)
+			due = k.now() + k.jitter(retry)
 			retry = min(2*retry, k.t.Every)
 		}
 	}
 }
+
+// await returns when due has come, or false when ctx ended first. Go's timers stand still while the host is suspended, and
+// the lease runs on: after waking up the renewal has to be sent at once, and not when the rest of a long sleep is over.
+func (k *keeper) await(ctx context.Context, due time.Duration) bool {
+	for {
+		left := due - k.now()
+		if left <= 0 {
+			return ctx.Err() == nil
+		}
+		if !sleep(ctx, min(left, k.look())) {
+			return false
+		}
+	}
+}
+
+// look is how often the clock is looked at between two renewals: seldom enough to cost nothing.
+func (k *keeper) look() time.Duration { return max(k.t.Every/4, time.Second) }
 
 // firstRetry is how soon a renewal without an answer is sent again: soon enough for several tries before TERM is due.
 func (k *keeper) firstRetry() time.Duration {

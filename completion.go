@@ -76,21 +76,27 @@ func verbNames() string {
 
 const bashHead = `# bash completion for lockrun; source it, or put it into /etc/bash_completion.d
 _lockrun() {
-    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= i=1 word
+    local -a words at
+    local cword
+    _lockrun_words
+    local cur=${words[cword]} prev=${words[cword-1]} verb= i=1 word
+    if [[ $cur == --*=* ]]; then
+        prev=${cur%%%%=*} cur=${cur#*=}
+    fi
     COMPREPLY=()
-    while ((i < COMP_CWORD)); do
-        word=${COMP_WORDS[i]}
+    while ((i < cword)); do
+        word=${words[i]}
         case $word in
-            --) _lockrun_command $((i + 1)); return ;;
+            --) _lockrun_command ${at[i+1]}; return ;;
             %s) ((i++)) ;;
             -*) ;;
             *) if [[ -z $verb ]]; then
                    case " %s " in
                        *" $word "*) verb=$word ;;
-                       *) _lockrun_command $i; return ;;
+                       *) _lockrun_command ${at[i]}; return ;;
                    esac
                elif [[ $verb == run ]]; then
-                   _lockrun_command $i; return
+                   _lockrun_command ${at[i]}; return
                fi ;;
         esac
         ((i++))
@@ -108,6 +114,22 @@ const bashTail = `    case $verb in
                run) COMPREPLY=($(compgen -c -- "$cur")) ;;
            esac ;;
     esac
+}
+
+# bash cuts words at = : and @ as well (COMP_WORDBREAKS). Here they are put together again as they were written, in words;
+# at has where each begins in COMP_WORDS, and cword which one is to be completed.
+_lockrun_words() {
+    local rest=$COMP_LINE i word blank
+    for ((i = 0; i < ${#COMP_WORDS[@]}; i++)); do
+        word=${COMP_WORDS[i]} blank=${rest%%%%[![:blank:]]*}
+        if ((i == 0)) || [[ -n $blank || -z $word || $rest != "$word"* ]]; then
+            words+=("$word") at+=($i)
+        else
+            words[${#words[@]}-1]+=$word
+        fi
+        rest=${rest#"$blank"} rest=${rest#"$word"}
+        ((i == COMP_CWORD)) && cword=$((${#words[@]} - 1))
+    done
 }
 
 # The words of COMMAND are completed as they would be without lockrun.
@@ -163,11 +185,11 @@ func zshCompletion() string {
 		if c.is(vRun) {
 			continue
 		}
-		fmt.Fprintf(&b, "        %s)\n            shift words; ((CURRENT--))\n            (( CURRENT > 0 )) && _arguments -s%s%s\n            return ;;\n", c.name, zshOptions(c.bit), zshRest(c))
+		fmt.Fprintf(&b, "        %s)\n            shift words; ((CURRENT--))\n            (( CURRENT > 0 )) && _arguments%s%s\n            return ;;\n", c.name, zshOptions(c.bit), zshRest(c))
 	}
 	b.WriteString("        run) shift words; ((CURRENT--)) ;;\n    esac\n")
 	b.WriteString("    if (( CURRENT == 2 )) && [[ ${words[2]} != -* ]]; then\n        _describe -t verbs verb verbs\n    fi\n")
-	fmt.Fprintf(&b, "    _arguments -s -S%s '(-)1:command:_command_names -e' '*::argument:_normal'\n}\n", zshOptions(vRun))
+	fmt.Fprintf(&b, "    _arguments -S%s '(-)1:command:_command_names -e' '*::argument:_normal'\n}\n", zshOptions(vRun))
 	b.WriteString("if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _lockrun \"$@\"; else compdef _lockrun lockrun; fi\n")
 	return b.String()
 }
@@ -184,12 +206,15 @@ func zshRest(c *command) string {
 	return ""
 }
 
+// zshOptions are the options of a verb for _arguments: an "=" after the name takes the value from the same word too, and a
+// star lets an option come again.
 func zshOptions(v verb) string {
 	var b strings.Builder
 	eachOption(v, func(o *option) {
-		value := ""
+		value, equals, star := "", "=", ""
 		switch {
 		case o.kind == kindSwitch:
+			equals = ""
 		case o.valueWords() != "":
 			value = ":" + o.name + ":(" + o.valueWords() + ")"
 		case o.isFile():
@@ -197,7 +222,14 @@ func zshOptions(v verb) string {
 		default:
 			value = ":" + o.name + ":"
 		}
-		fmt.Fprintf(&b, " \\\n            '--%s[%s]%s'", o.name, zshText.Replace(o.help), value)
+		switch o.kind {
+		case kindList, kindPairs, kindHooks:
+			star = "*"
+		}
+		if o.short != "" {
+			fmt.Fprintf(&b, " \\\n            '%s-%s[%s]%s'", star, o.short, zshText.Replace(o.help), value)
+		}
+		fmt.Fprintf(&b, " \\\n            '%s--%s%s[%s]%s'", star, o.name, equals, zshText.Replace(o.help), value)
 	})
 	return b.String()
 }

@@ -1,26 +1,41 @@
 package main
 
 import (
+	"fmt"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// completions are what bash offers for the last of these words.
-func completions(t *testing.T, words ...string) []string {
+// bashWords cuts a line as readline does for a completion: also at = and the like, which become words of their own.
+func bashWords(line string) (words []string) {
+	for _, w := range strings.Split(line, " ") {
+		if w == "" {
+			words = append(words, "")
+		}
+		words = append(words, regexp.MustCompile("[=:@]+|[^=:@]+").FindAllString(w, -1)...)
+	}
+	return words
+}
+
+// completions are what bash offers for the last word of a line.
+func completions(t *testing.T, line string) []string {
 	t.Helper()
 	script := bashCompletion() + `
+COMP_LINE=$1
+shift
 COMP_WORDS=("$@")
 COMP_CWORD=$(($# - 1))
 _lockrun
 printf '%s\n' "${COMPREPLY[@]}"
 `
-	cmd := exec.Command("bash", append([]string{"--norc", "-uc", script, "bash"}, words...)...)
+	cmd := exec.Command("bash", append([]string{"--norc", "-uc", script, "bash", line}, bashWords(line)...)...)
 	cmd.Dir = t.TempDir()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%q: %v\n%s", words, err, out)
+		t.Fatalf("%q: %v\n%s", line, err, out)
 	}
 	return strings.Fields(string(out))
 }
@@ -47,8 +62,15 @@ func TestBashCompletion(t *testing.T) {
 		{"lockrun run --key k ech", []string{"echo"}, nil},
 		{"lockrun --key k -- echo --t", nil, []string{"--ttl"}},
 		{"lockrun --wait fo", []string{"forever"}, nil},
+		{"lockrun --key=k --t", []string{"--ttl", "--timeout"}, []string{"--token"}},
+		{"lockrun --key=k -- ech", []string{"echo"}, nil},
+		{"lockrun -b redis://u@h:6379 --key k --t", []string{"--ttl"}, nil},
+		{"lockrun --backend=sqlite:///x ech", []string{"echo"}, nil},
+		{"lockrun --on-lost=k", []string{"kill"}, []string{"continue"}},
+		{"lockrun --key k --exit-code=sk", []string{"skipped="}, nil},
+		{"lockrun --key a:b st", []string{"status"}, nil},
 	} {
-		got := completions(t, strings.Split(c.line, " ")...)
+		got := completions(t, c.line)
 		for _, w := range c.has {
 			if !slices.Contains(got, w) {
 				t.Errorf("%q offers %q, without %s", c.line, got, w)
@@ -70,6 +92,9 @@ func TestCompletionScriptsAreWellFormed(t *testing.T) {
 		eachOption(vAny, func(o *option) {
 			if o.verbs&vAny != 0 && !strings.Contains(text, o.name) {
 				t.Errorf("%s: nothing about --%s", shell, o.name)
+			}
+			if short := map[string]string{"bash": "|-%s", "zsh": "-%s[", "fish": " -s %s "}[shell]; o.short != "" && (shell != "bash" || o.kind != kindSwitch) && !strings.Contains(text, fmt.Sprintf(short, o.short)) {
+				t.Errorf("%s: nothing about -%s", shell, o.short)
 			}
 		})
 		path, err := exec.LookPath(shell)

@@ -87,12 +87,8 @@ func (b *backend) checkNoFolder() backends.Check {
 		remedy, _ := b.remedy(fs.ErrNotExist)
 		return b.bad("path", "the folder "+dir+" does not exist", remedy)
 	}
-	above := filepath.Dir(dir)
-	for !exists(above) {
-		above = filepath.Dir(above)
-	}
-	if unix.Access(above, unix.W_OK|unix.X_OK) != nil {
-		return b.bad("path", dir+" does not exist, and cannot be created in "+describe(above), "let this user create it, or name another file")
+	if what, remedy := noFolder(dir); what != "" {
+		return b.bad("path", what, remedy)
 	}
 	return b.good("path", "neither the folder nor the database exists yet; the first run creates them")
 }

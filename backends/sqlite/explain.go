@@ -59,7 +59,9 @@ func (b *backend) remedy(err error) (string, bool) {
 	switch primary(err) {
 	case codeFull:
 		return b.spaceRemedy(), false
-	case codeCorrupt, codeNotADB:
+	case codeNotADB:
+		return "name another file; if this one was lockrun's, " + b.damageRemedy(), true
+	case codeCorrupt:
 		return b.damageRemedy(), true
 	case codeMismatch:
 		return "the schema is not lockrun's any more; " + b.damageRemedy(), true
@@ -93,7 +95,10 @@ func (b *backend) denial(writing bool) (what, remedy string) {
 	if writing && errors.Is(unix.Access(dir, unix.W_OK), unix.EROFS) {
 		return dir + " is on a file system that is mounted read-only", "mount it for writing, or name another file"
 	}
-	if unix.Access(dir, unix.X_OK) != nil {
+	switch err := unix.Access(dir, unix.X_OK); {
+	case errors.Is(err, unix.ENOENT):
+		return noFolder(dir)
+	case err != nil:
 		return describe(closedFolder(dir)), "let this user into the folder"
 	}
 	for _, path := range []string{b.path, b.path + "-wal", b.path + "-shm", b.livePath()} {
@@ -114,6 +119,22 @@ func (b *backend) denial(writing bool) (what, remedy string) {
 		if unix.Access(path, need) != nil {
 			return describe(path), "give it the group and mode of its database's users: chgrp GROUP and chmod 660"
 		}
+	}
+	return "", ""
+}
+
+// noFolder is about a folder that is not there, and that this user cannot create; "" where he can.
+func noFolder(dir string) (what, remedy string) {
+	above := filepath.Dir(dir)
+	for !exists(above) {
+		above = filepath.Dir(above)
+	}
+	switch err := unix.Access(above, unix.W_OK|unix.X_OK); {
+	case errors.Is(err, unix.EROFS):
+		return above + " is on a file system that is mounted read-only", "mount it for writing, or name another file"
+	case err != nil:
+		return dir + " does not exist, and cannot be created in " + describe(above),
+			"create it for this user, set HOME or XDG_STATE_HOME to a folder of his, or name another file with --backend sqlite:///path"
 	}
 	return "", ""
 }

@@ -94,7 +94,7 @@ func TestFilesThatAreNotOurs(t *testing.T) {
 	}{
 		"not a database": {func(s *store) {
 			s.write("something else entirely, and longer than a header of SQLite's, which has a hundred bytes in it ....")
-		}, []string{"not a database", "move"}},
+		}, []string{"not a database", "name another file", "move"}},
 		"another program's tables":  {func(s *store) { s.createPlain(); s.sql("CREATE TABLE users (id)") }, []string{"another program", "name another file"}},
 		"another program's mark":    {func(s *store) { s.createPlain(); s.sql("PRAGMA application_id=7") }, []string{"another program"}},
 		"a newer lockrun's":         {func(s *store) { s.open(backends.Options{}).Close(); s.sql("PRAGMA user_version=99") }, []string{"newer", "99", "upgrade"}},
@@ -166,6 +166,25 @@ func TestDefaultFoldersAreCreated(t *testing.T) {
 	s := &store{t, linked, filepath.Join(home, "lockrun", "lockrun.db")}
 	s.open(backends.Options{}).Close()
 	checkModes(t, s.path)
+}
+
+// A user without a home, as cron's jobs of system users are, is told what is missing where, and not to be let into a folder
+// that is not there.
+func TestADefaultFolderThatCannotBeCreated(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", "")
+	s, exe := shared(t, 0o755)
+	dir := filepath.Dir(s.path)
+	t.Setenv("HOME", filepath.Join(dir, "home"))
+	s.path = filepath.Join(dir, "home", ".local", "state", "lockrun", "lockrun.db")
+	p := s.startAs(alice, exe, "once", "k")
+	p.want("ready")
+	p.in.Close()
+	line := p.line()
+	for _, want := range []string{filepath.Dir(s.path) + " does not exist, and cannot be created in " + dir + " (owner ", "set HOME or XDG_STATE_HOME"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%q does not say %q", line, want)
+		}
+	}
 }
 
 func checkModes(t *testing.T, path string) {

@@ -84,13 +84,22 @@ func parseConfig(path string, data []byte) (*configFile, []problem) {
 		line, why := 0, err.Error()
 		var syntax toml.ParseError
 		if errors.As(err, &syntax) {
-			line, why = syntax.Position.Line, syntax.Message
+			line, why = syntax.Position.Line, ourVoice(syntax.Message)
 		}
 		return r.file, []problem{{codeConfig, fmt.Sprintf("%s:%d: %s", path, line, why)}}
 	}
 	r.md = md
 	r.readTop(top)
 	return r.file, r.problems
+}
+
+// ourVoice makes no sentence of what the library says.
+func ourVoice(message string) string {
+	message = strings.TrimSuffix(message, ".")
+	if first, rest, _ := strings.Cut(message, " "); first == "Key" || first == "Escaped" {
+		return strings.ToLower(first) + " " + rest
+	}
+	return message
 }
 
 // tomlReader walks a file that has been parsed.

@@ -78,7 +78,7 @@ a = 1
 func TestConfigFileSyntax(t *testing.T) {
 	for text, want := range map[string]string{
 		"a = \n":                        "f.toml:1: ",
-		"ttl = '1s'\nttl = '2s'":        "f.toml:2: ",
+		"ttl = '1s'\nttl = '2s'":        "f.toml:2: key 'ttl' has already been defined",
 		"ttl = '1s'\n\n[jobs\n":         "f.toml:4: ",
 		"[[jobs]]\nttl = '1s'":          "f.toml:1: jobs is not a table; write [jobs.NAME]",
 		"x = '\x00'":                    "f.toml:1: ",
@@ -87,7 +87,7 @@ func TestConfigFileSyntax(t *testing.T) {
 		"ttl = '1s'\nexit_code.a = 'b'": "f.toml:2: exit_code is not a table of numbers",
 	} {
 		_, problems := parseConfig("f.toml", []byte(text))
-		if len(problems) != 1 || !strings.HasPrefix(problems[0].text, want) || strings.Contains(problems[0].text, "\n") {
+		if len(problems) != 1 || !strings.HasPrefix(problems[0].text, want) || strings.Contains(problems[0].text, "\n") || strings.HasSuffix(problems[0].text, ".") {
 			t.Errorf("%q: %v; want %s", text, problems, want)
 		}
 	}

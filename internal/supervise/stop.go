@@ -157,10 +157,18 @@ func (t *Tree) over(now time.Duration) bool {
 		t.stop(now)
 	case t.job.Descendants == Leave:
 		t.gone = true
-		t.warnf("%s that COMMAND started run on (--descendants wait or kill would see to them)", plural(t.left))
+		t.warnf("%s that COMMAND started %s (--descendants wait or kill would see to them)", plural(t.left), t.fate())
 		return true
 	}
 	return false
+}
+
+// fate is what becomes of those who are left when lockrun ends.
+func (t *Tree) fate() string {
+	if t.self == 1 {
+		return "will be killed, because lockrun is PID 1"
+	}
+	return "run on"
 }
 
 // hopeless tells whether KILL has had all the time that it could need.

@@ -1,11 +1,7 @@
 package mysql
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"net"
-	"os"
 	"strings"
 
 	driver "github.com/go-sql-driver/mysql"
@@ -102,60 +98,20 @@ func (s *server) setAddress(u *backends.URL) error {
 
 // setTLS reads tls, ca, cert, key and server_name; each of the others asks for TLS by itself.
 func (s *server) setTLS(u *backends.URL) error {
-	on := u.Param("tls")
-	needs := ""
-	for _, name := range []string{"ca", "cert", "key", "server_name"} {
-		if u.Param(name) != "" {
-			needs = name
-		}
-	}
-	switch {
+	needed := u.NoTLS("leave tls=false out")
+	switch on := u.Param("tls"); {
 	case on != "" && on != "true" && on != "false":
 		return wrongURL("tls is neither true nor false", "use tls=true")
-	case on == "false" && needs != "":
-		return wrongURL(needs+" is given, and tls=false", "leave one of them out")
-	case on != "true" && needs == "":
-		return nil
-	case (u.Param("cert") == "") != (u.Param("key") == ""):
-		return wrongURL("cert and key are not both given", "a client certificate needs both")
+	case on == "false", on == "" && needed == nil:
+		return needed
 	}
-	c := &tls.Config{ServerName: u.Param("server_name"), MinVersion: tls.VersionTLS12}
+	c, err := u.TLS()
+	if err != nil {
+		return err
+	}
 	if c.ServerName == "" && s.config.Net == "unix" {
 		return wrongURL("TLS over a Unix socket has no name to check", "leave TLS out, or add server_name")
 	}
-	if err := loadCertificates(c, u); err != nil {
-		return err
-	}
 	s.config.TLS = c
 	return nil
-}
-
-func loadCertificates(c *tls.Config, u *backends.URL) error {
-	if ca := u.Param("ca"); ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return badFile(u, "ca", ca, err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return badFile(u, "ca", ca, errors.New("it holds no PEM certificate"))
-		}
-	}
-	if cert := u.Param("cert"); cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, u.Param("key"))
-		if err != nil {
-			return badFile(u, "cert and key", cert, err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return nil
-}
-
-func badFile(u *backends.URL, param, path string, err error) error {
-	var p *os.PathError
-	if errors.As(err, &p) {
-		path, err = p.Path, p.Err
-	}
-	return &backends.Error{Op: "read " + param + " " + path, Backend: u.String(), Err: errors.New(oneLine(err.Error())),
-		Remedy: "name a readable PEM file", Permanent: true}
 }

@@ -96,7 +96,7 @@ func (e *examination) roundTrip(ctx context.Context) bool {
 func (e *examination) settings(ctx context.Context) {
 	got, err := e.ask(ctx, `SHOW VARIABLES WHERE Variable_name IN ('version', 'version_comment', 'read_only', 'super_read_only',
 'innodb_read_only', 'wait_timeout', 'transaction_isolation', 'tx_isolation', 'binlog_format', 'log_bin',
-'innodb_flush_log_at_trx_commit', 'sync_binlog', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled', 'time_zone')`)
+'innodb_flush_log_at_trx_commit', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled')`)
 	if err != nil {
 		e.failed("settings", err)
 		return
@@ -110,6 +110,7 @@ func (e *examination) settings(ctx context.Context) {
 		e.add("binlog_format", false, "STATEMENT, which cannot replicate transactions at READ COMMITTED", "set binlog_format to ROW or MIXED")
 	}
 	e.durability(v)
+	e.replication(v)
 	e.add("time zone", true, "UTC in a session of lockrun; time zone tables are not needed", "")
 }
 
@@ -163,6 +164,19 @@ func (e *examination) durability(v map[string]string) {
 		remedy = "a power cut can make the server forget a lease that it has granted: set innodb_flush_log_at_trx_commit to 1"
 	}
 	e.add("durability", true, cause, remedy)
+}
+
+// replication tells what a failover to a replica may forget. Whether there are replicas takes more rights to find out.
+func (e *examination) replication(v map[string]string) {
+	switch {
+	case !strings.EqualFold(v["log_bin"], "ON"):
+		e.add("replication", true, "none: there is no binary log", "")
+	case strings.EqualFold(v["rpl_semi_sync_master_enabled"], "ON") || strings.EqualFold(v["rpl_semi_sync_source_enabled"], "ON"):
+		e.add("replication", true, "semi-synchronous", "")
+	default:
+		e.add("replication", true, "asynchronous, if there are replicas",
+			"a failover can forget a lease that was granted a moment before: switch on semi-synchronous replication, or keep runs in another store by --record")
+	}
 }
 
 // galera looks at the cluster, where the server is a node of one.

@@ -34,7 +34,7 @@ func TestDoctor(t *testing.T) {
 		cause string
 	}{
 		"all is well": {func(s *store) string { return s.user("writer", everyday) },
-			[]string{"round trip", "clock", "version", "read_only", "wait_timeout", "isolation", "schema", "engine", "rights"}, "", ""},
+			[]string{"round trip", "clock", "version", "read_only", "wait_timeout", "isolation", "replication", "schema", "engine", "rights"}, "", ""},
 		"rights are missing": {func(s *store) string { return s.user("half", "SELECT, INSERT") }, []string{"schema"}, "rights", "UPDATE on"},
 		"read only": {func(s *store) string {
 			m.Exec("SET GLOBAL read_only = ON")
@@ -68,6 +68,20 @@ func TestDoctor(t *testing.T) {
 	}
 	if n := m.Query("SELECT COUNT(*) FROM " + good.table + "_keys"); n != "0" {
 		t.Errorf("doctor wrote %s keys", n)
+	}
+}
+
+// What a failover may forget is advice, where the server has a binary log and does not wait for a replica.
+func TestDoctorTellsOfReplication(t *testing.T) {
+	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{Args: []string{"--log-bin=binlog", "--server-id=1", "--binlog-format=ROW"}})
+	b := newStore(t, m).open(t, backends.Options{})
+	defer b.Close()
+	if c := doctor(t, b)["replication"]; !c.OK || !strings.Contains(c.Cause, "asynchronous") || !strings.Contains(c.Remedy, "--record") {
+		t.Errorf("%+v", c)
+	}
+	m.Exec("SET GLOBAL rpl_semi_sync_master_enabled = ON")
+	if c := doctor(t, b)["replication"]; !c.OK || c.Cause != "semi-synchronous" || c.Remedy != "" {
+		t.Errorf("%+v", c)
 	}
 }
 

@@ -64,7 +64,7 @@ func (b *backend) ask(ctx context.Context, c *conn, r backends.Request) (backend
 		text = b.t.acquire
 	}
 	for range mostAsked {
-		sets, err := c.query(ctx, text(r, b.keep, c.deadline(ctx)))
+		sets, err := c.query(ctx, text(r, b.keep, c.deadline(ctx), c.hasBells()))
 		if err != nil {
 			return backends.Grant{}, err
 		}

@@ -11,8 +11,8 @@ import (
 //
 // The first statement locks the key, so that what the others read is the last word about its leases and run ids. Read in
 // the same statement it would not be: the server looks at sub-queries before it waits for a lock.
-func (t tables) quickAcquire(r backends.Request, keep backends.Keep, giveUp time.Time) string {
-	f := t.request(r, keep, giveUp)
+func (t tables) quickAcquire(r backends.Request, keep backends.Keep, giveUp time.Time, bells bool) string {
+	f := t.request(r, keep, giveUp, bells)
 	f["verb"], f["slot"], f["takeover"] = "INSERT", "0", "0"
 	f["go"] = f.fill(`@lr_leases = 0 AND NOT {paused}{not_done}`)
 	return transaction(f.fill(lockKey), f.fill(`SET @lr_leases = (SELECT COUNT(*) FROM {leases} l WHERE l.job_name = {key})`),
@@ -25,8 +25,8 @@ func (t tables) quickAcquire(r backends.Request, keep backends.Keep, giveUp time
 // Acquire nor a renewal comes between it and what follows. Its clock may be that of a moment before the locks were had,
 // when a lease that has run out meanwhile still counts as live: a wrong refusal is noticed by look, and a wrong grant
 // cannot come of it.
-func (t tables) acquire(r backends.Request, keep backends.Keep, giveUp time.Time) string {
-	f := t.request(r, keep, giveUp)
+func (t tables) acquire(r backends.Request, keep backends.Keep, giveUp time.Time, bells bool) string {
+	f := t.request(r, keep, giveUp, bells)
 	choose := ""
 	f["slot"] = "0"
 	if r.Slots > 1 {
@@ -38,8 +38,9 @@ func (t tables) acquire(r backends.Request, keep backends.Keep, giveUp time.Time
 		f.fill(take), f.fill(granted), f.fill(countToken), f.fill(countRun(r))) + separator + f.fill(look)
 }
 
-// request are the literals of r. giveUp is when its sender gives up, by the server's clock.
-func (t tables) request(r backends.Request, keep backends.Keep, giveUp time.Time) statement {
+// request are the literals of r. giveUp is when its sender gives up, by the server's clock. With bells the lease gets one,
+// unless it is one of several: whoever waits for any of them listens to none.
+func (t tables) request(r backends.Request, keep backends.Keep, giveUp time.Time, bells bool) statement {
 	f := t.fields(r.Key)
 	f["give_up"] = instant(giveUp)
 	f["owner"], f["slots"], f["holder"], f["host"] = text(r.Owner), number(r.Slots), text(r.Holder), text(r.Host)
@@ -58,6 +59,10 @@ func (t tables) request(r backends.Request, keep backends.Keep, giveUp time.Time
 		f["done"] = f.fill(doneTime)
 		f["not_done"] = " AND " + f["done"] + " IS NULL"
 		f["not_running"] = f.fill(notRunning)
+	}
+	f["bell"], f["hang"] = t.bell(r.Key), ""
+	if bells && r.Slots == 1 {
+		f["hang"] = f.fill(hangBell)
 	}
 	return f
 }
@@ -106,7 +111,7 @@ FROM {keys} k WHERE k.job_name = {key} AND {now} < {give_up} AND {go}`
 
 	// look shows the decision, the leases, and what else may stand in the way where none was granted. It comes after COMMIT,
 	// so that a lease counts that is there, and not one that is said to be.
-	look = `SELECT @lr_go, {now}` + separator + `SELECT l.slot, l.instance_id, l.token, l.holder, l.host, l.pid, l.attempt_count, l.acquire_time, l.expire_time, l.hold_time,
+	look = `SELECT @lr_go, {now}{hang}` + separator + `SELECT l.slot, l.instance_id, l.token, l.holder, l.host, l.pid, l.attempt_count, l.acquire_time, l.expire_time, l.hold_time,
   l.released, l.takeover, l.run_id FROM {leases} l WHERE l.job_name = {key}` + separator +
 		`SELECT k.pause_by, k.pause_reason, k.pause_time, k.pause_until, {done} FROM {keys} k WHERE k.job_name = {key} AND NOT @lr_go`
 )

@@ -153,6 +153,16 @@ func TestOneWinsOnGalera(t *testing.T) {
 		oneWins(t, hosts, fmt.Sprint("k", i))
 	}
 	handOver(t, hosts)
+	l := mustAcquire(t, hosts[0], request("waited for"))
+	done := waitFor(t, hosts[1], request("waited for"))
+	eventually(t, "a host on another node waits", func() bool {
+		all, err := hosts[0].Status(within(t, 20*time.Second), "waited for")
+		return err == nil && *all[0].Waiters == 1
+	})
+	mustRelease(t, l)
+	if err := <-done; err != nil {
+		t.Errorf("Wait = %v", err)
+	}
 	if checks := doctor(t, hosts[1]); checks["galera"].Cause == "" || !checks["galera"].OK {
 		t.Errorf("doctor says %+v of the cluster", checks)
 	}

@@ -9,11 +9,11 @@ import (
 
 // Texts are what the nth run of a key says to the server, for measurements of the server alone.
 func Texts(table string, r backends.Request, n int64) []string {
-	b := &backend{t: newTables(table), keep: backends.DefaultKeep}
+	b := &backend{t: newTables("", table), keep: backends.DefaultKeep}
 	l := &lease{b: b, key: r.Key, owner: r.Owner, grant: backends.Grant{Token: n}}
 	return []string{
-		b.t.quickAcquire(r, b.keep, time.Now().Add(time.Hour)), l.renew(time.Minute),
-		l.release(backends.End{Outcome: backends.Succeeded}, quickRecord, quickDone),
+		b.t.quickAcquire(r, b.keep, time.Now().Add(time.Hour), true), l.renew(time.Minute),
+		l.release(backends.End{Outcome: backends.Succeeded}, quickRecord, quickDone) + ringBell,
 	}
 }
 

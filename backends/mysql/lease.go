@@ -52,10 +52,10 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 	quick, whole := l.release(end, quickRecord, quickDone), l.release(end, wholeRecord, wholeDone)
 	var seen row
 	err := l.b.do(ctx, "release", repeatable, func(ctx context.Context, c *conn) error {
-		sets, err := c.query(ctx, quick)
+		sets, err := c.query(ctx, quick+c.ring())
 		if mysqlCode(err) == errDuplicate { // it has a record already: assumed to be lost or crashed
 			if err = c.rollback(ctx); err == nil {
-				sets, err = c.query(ctx, whole)
+				sets, err = c.query(ctx, whole+c.ring())
 			}
 		}
 		switch seen = sets.only(); {

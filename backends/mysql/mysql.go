@@ -4,7 +4,8 @@
 // the row. DATETIME(6) columns hold UTC as it is. TIMESTAMP columns would be converted by the session's time zone, and
 // have no name for the hour that daylight saving skips.
 //
-// GET_LOCK is not used: it is lost when an idle connection is cut, is not replicated, and is local to a Galera node.
+// GET_LOCK is no lease: it is lost when an idle connection is cut, is not replicated, and is local to a Galera node. It only
+// wakes those who wait; see bell.go.
 //
 // # One exchange an operation
 //
@@ -35,6 +36,7 @@ import (
 type backend struct {
 	t    tables
 	keep backends.Keep
+	ears chan struct{} // those who listen to bells leave connections to the others
 	pool
 }
 
@@ -46,15 +48,15 @@ var (
 )
 
 // Open prepares the way to the store that u names and does not use the network: a server that cannot be reached shows in
-// the first operation. It returns *backends.UsageError for a URL that has to be corrected and *backends.Error for
-// certificates that cannot be read.
+// the first operation. It returns *backends.UsageError for a URL that has to be corrected, and for certificates that cannot be
+// read.
 func Open(_ context.Context, u *backends.URL, o backends.Options) (backends.Backend, error) {
 	o = o.WithDefaults()
 	s, err := readURL(u, o.Password)
 	if err != nil {
 		return nil, err
 	}
-	b := &backend{t: newTables(s.table), keep: o.Keep}
+	b := &backend{t: newTables(s.config.DBName, s.table), keep: o.Keep, ears: make(chan struct{}, mostOpen/2)}
 	b.pool = newPool(s, o.Timeout)
 	b.check = b.t.check
 	return b, nil

@@ -20,11 +20,13 @@ const (
 // tables are the names of the tables, quoted.
 type tables struct {
 	leases, keys, runs, history, waiters, schema string
+
+	database string // where they are
 }
 
-func newTables(prefix string) tables {
+func newTables(database, prefix string) tables {
 	q := func(suffix string) string { return "`" + prefix + suffix + "`" }
-	return tables{leases: q(""), keys: q("_keys"), runs: q("_runs"), history: q("_history"), waiters: q("_waiters"),
+	return tables{database: database, leases: q(""), keys: q("_keys"), runs: q("_runs"), history: q("_history"), waiters: q("_waiters"),
 		schema: q("_schema")}
 }
 

@@ -68,7 +68,10 @@ func (l *log) prepare(ctx context.Context, e *ledger.Entry, check func(*ledger.S
 			}
 		}
 		l.pending[id] = nil
-		carry, err = book.Carry(page).Encode()
+		known, err := book.Carry(page, e)
+		if err == nil {
+			carry, err = known.Encode()
+		}
 		return err
 	})
 	if err == nil {

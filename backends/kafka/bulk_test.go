@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"net"
@@ -15,8 +16,16 @@ import (
 type bulk struct {
 	s    *store
 	conn net.Conn
-	out  []byte // requests that have not been sent
-	owed int    // replies
+	out  []byte // requests that have not been handed over
+	n    int    // of them
+	full chan requests
+	end  chan error
+}
+
+// requests are so many in one piece.
+type requests struct {
+	bytes []byte
+	n     int
 }
 
 // ahead is how many requests are sent before their replies are read.
@@ -29,7 +38,17 @@ func (s *store) bulk() *bulk {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { conn.Close() })
-	return &bulk{s: s, conn: conn}
+	o := &bulk{s: s, conn: conn, full: make(chan requests, 4), end: make(chan error, 1)}
+	go func() {
+		var err error
+		for q := range o.full {
+			if err == nil {
+				err = o.exchange(q)
+			}
+		}
+		o.end <- err
+	}()
+	return o
 }
 
 func counted(b, field []byte) []byte {
@@ -37,14 +56,19 @@ func counted(b, field []byte) []byte {
 }
 
 func (o *bulk) add(r ledger.Record) {
-	o.s.Helper()
 	one := counted(counted([]byte{0, 0, 0}, r.Key), r.Value) // attributes, time, offset
 	one = counted(counted(binary.AppendVarint(one, 1), []byte(ledger.HeaderName)), r.Carry)
 	q := appendRequest(o.s.topic, batch(counted(nil, one)))
 	o.out = append(binary.BigEndian.AppendUint32(o.out, uint32(len(q))), q...)
-	if o.owed++; o.owed == ahead {
-		o.flush()
+	if o.n++; o.n == ahead {
+		o.hand()
 	}
+}
+
+// hand lets what there is be sent while more is made.
+func (o *bulk) hand() {
+	o.full <- requests{o.out, o.n}
+	o.out, o.n = nil, 0
 }
 
 // batch is a record batch of magic 2 with one record and no producer.
@@ -73,25 +97,34 @@ func appendRequest(topic string, batch []byte) []byte {
 	return append(be.AppendUint32(be.AppendUint32(q, 0), uint32(len(batch))), batch...)
 }
 
-// flush sends what there is, and reads the replies.
+// flush returns when everything has been appended.
 func (o *bulk) flush() {
 	o.s.Helper()
-	if _, err := o.conn.Write(o.out); err != nil {
+	o.hand()
+	close(o.full)
+	if err := <-o.end; err != nil {
 		o.s.Fatal(err)
 	}
-	for ; o.owed > 0; o.owed-- {
+}
+
+// exchange sends requests, and reads the replies.
+func (o *bulk) exchange(q requests) error {
+	if _, err := o.conn.Write(q.bytes); err != nil {
+		return err
+	}
+	for ; q.n > 0; q.n-- {
 		var size [4]byte
 		if _, err := io.ReadFull(o.conn, size[:]); err != nil {
-			o.s.Fatal(err)
+			return err
 		}
 		answer := make([]byte, binary.BigEndian.Uint32(size[:]))
 		if _, err := io.ReadFull(o.conn, answer); err != nil {
-			o.s.Fatal(err)
+			return err
 		}
 		at := 4 + 4 + 2 + len(o.s.topic) + 4 + 4 // id, topics, name, partitions, partition
 		if code := binary.BigEndian.Uint16(answer[at:]); code != 0 {
-			o.s.Fatalf("Kafka error %d", code)
+			return fmt.Errorf("Kafka error %d", code)
 		}
 	}
-	o.out = o.out[:0]
+	return nil
 }

@@ -14,7 +14,7 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	a, err := b.log(r.Key).do(ctx, lockEntry(r), nil)
+	a, err := b.log(r.Key).ask(ctx, r, nil)
 	if err != nil {
 		return nil, b.fail("acquire", err)
 	}
@@ -51,7 +51,7 @@ func ms(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.
 func drift(ttl time.Duration) time.Duration { return min(max(50*time.Millisecond, ttl/10), ttl/2) }
 
 func (b *backend) leaseOf(key string, l ledger.Lease, ttl time.Duration) *lease {
-	return &lease{b: b, key: key, owner: l.Owner, grant: backends.Grant{Token: l.Token, Slot: l.Slot, Attempt: l.Attempt,
+	return &lease{b: b, key: key, owner: l.Owner, runID: l.RunID, grant: backends.Grant{Token: l.Token, Slot: l.Slot, Attempt: l.Attempt,
 		AcquiredAt: ledger.Instant(l.At), TTL: ttl, Drift: drift(ttl), Takeover: l.Takeover}}
 }
 
@@ -70,7 +70,7 @@ func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
 		return err
 	})
 	if err == nil {
-		_, err = l.do(ctx, &ledger.Entry{Kind: ledger.Abandon, Key: r.Key, Owner: r.Owner, Unsure: unsure}, nil)
+		_, err = l.do(ctx, &ledger.Entry{Kind: ledger.Abandon, Key: r.Key, Owner: r.Owner, RunID: r.RunID, Unsure: unsure}, nil)
 	}
 	if errors.Is(err, errNothing) {
 		return nil
@@ -127,6 +127,7 @@ type lease struct {
 	b     *backend
 	key   string
 	owner string
+	runID string
 	grant backends.Grant
 }
 
@@ -161,7 +162,7 @@ func (h *lease) Renew(ctx context.Context, ttl time.Duration) error {
 // Release appends a RELEASE. One that came by before, unheard, counts as the answer to its repetition.
 func (h *lease) Release(ctx context.Context, end backends.End) error {
 	l := h.b.log(h.key)
-	e := &ledger.Entry{Kind: ledger.Release, Key: h.key, Owner: h.owner, Token: h.grant.Token, Outcome: end.Outcome,
+	e := &ledger.Entry{Kind: ledger.Release, Key: h.key, Owner: h.owner, RunID: h.runID, Token: h.grant.Token, Outcome: end.Outcome,
 		ExitCode: end.ExitCode, Duration: end.Duration.Microseconds(), Reason: end.Reason, Unsure: h.b.mayCome(h.owner)}
 	a, err := l.do(ctx, e, func(s *ledger.State) error {
 		if l.ended[h.grant.Token] == h.owner {

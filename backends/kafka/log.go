@@ -158,7 +158,7 @@ func (l *log) read(records []wire.Record) ([]ledger.Line, error) {
 		if r.Appended {
 			l.clock.atLeast(line.Time)
 		}
-		if line.Carry != nil && line.Entry.Partitions > 0 {
+		if line.Entry != nil && line.Record.Carry != nil && line.Entry.Partitions > 0 {
 			l.said = line.Entry.Partitions
 		}
 		lines = append(lines, line)

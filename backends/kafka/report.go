@@ -227,7 +227,7 @@ func (t *telling) next(ctx context.Context, wait time.Duration) (wire.Fetched, e
 		if t.key != "" && !ledger.HasKey(r.Key, t.key) {
 			continue
 		}
-		line, err := ledger.ReadValue(ledgerRecord(r))
+		line, err := ledger.Read(ledgerRecord(r))
 		if err != nil {
 			return found, fmt.Errorf("partition %d: %w", t.l.id, err)
 		}

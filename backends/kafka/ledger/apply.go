@@ -22,6 +22,7 @@ const (
 	PauseSet              // PAUSE
 	PauseEnded            // RESUME
 	Noted                 // NOTE
+	Stale                 // LOCK: nothing, since its writer knew too little of its run id; to be asked again
 )
 
 // Result is what a record did.
@@ -50,13 +51,13 @@ func (s *State) Apply(r Record, e *Entry) Result {
 	case Release:
 		if l := s.mine(e); l != nil && l.Live(t) {
 			res.Did, res.Lease = Ended, *l
-			s.end(l, e, t)
+			s.end(l, r, e, t)
 		}
 		s.leave(e)
 	case Abandon:
 		if l := s.Owned(e.Owner); l != nil {
 			res.Did, res.Lease = Undone, *l
-			s.undo(*l, t)
+			s.undo(*l, r)
 		}
 		s.leave(e)
 	case Break:
@@ -132,6 +133,10 @@ func (s *State) lock(r Record, e *Entry, t int64, res *Result) {
 	if l := s.Owned(e.Owner); l != nil { // a repetition
 		l.Renewed, l.Expires, l.TTL = t, t+e.TTL, e.TTL
 		res.Did, res.Lease = Granted, *l
+		return
+	}
+	if !s.recall(r, e, t) {
+		res.Did = Stale
 		return
 	}
 	if err := s.Refuse(e, t); err != nil {
@@ -214,46 +219,46 @@ func (s *State) grant(r Record, e *Entry, t int64, res *Result) {
 		s.Leases = slices.Delete(s.Leases, at, at+1)
 	}
 	s.Token = l.Token
-	l.Attempt = s.start(e.RunID, t)
+	l.Attempt = s.start(e.RunID, r, t)
 	s.Leases = slices.Insert(s.Leases, at, l)
 	res.Did, res.Lease = Granted, l
 }
 
 // start counts one more attempt.
-func (s *State) start(id string, t int64) int {
+func (s *State) start(id string, r Record, t int64) int {
 	if id == "" {
 		s.Starts++
 		return s.Starts
 	}
-	r := s.touch(id, t)
-	r.Attempts++
-	return r.Attempts
+	run := s.touch(id, r, t)
+	run.Attempts++
+	return run.Attempts
 }
 
 // end frees the slot, or leaves it to the minimum hold, marks the run and counts.
-func (s *State) end(l *Lease, e *Entry, t int64) {
+func (s *State) end(l *Lease, r Record, e *Entry, t int64) {
 	id := l.RunID
 	if e.Outcome == backends.NotStarted {
-		s.undo(*l, t)
+		s.undo(*l, r)
 	} else if l.Released = true; t >= l.Hold {
 		s.drop(l.Token)
 	}
 	if e.Outcome == backends.Succeeded {
 		s.Starts = 0
 		if id != "" {
-			s.touch(id, t).Done = true
+			s.touch(id, r, t).Done = true
 		}
 	}
 	s.forget(e, t)
 }
 
 // undo takes a lease away as if it had not been: it was no attempt. Its token stays used up.
-func (s *State) undo(l Lease, t int64) {
+func (s *State) undo(l Lease, r Record) {
 	s.drop(l.Token)
 	if l.RunID == "" {
 		s.Starts = max(0, s.Starts-1)
-	} else if r := s.run(l.RunID); r != nil {
-		r.Attempts = max(0, r.Attempts-1)
+	} else if run := s.run(l.RunID); run != nil {
+		run.Attempts, run.Offset = max(0, run.Attempts-1), r.Offset
 	}
 }
 

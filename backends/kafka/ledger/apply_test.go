@@ -137,7 +137,7 @@ func TestTokensRise(t *testing.T) {
 	}
 }
 
-func TestOldRunIDsAreForgotten(t *testing.T) {
+func TestTheStateHasTheLastRunIDs(t *testing.T) {
 	var s State
 	offset := int64(0)
 	run := func(owner, id string, o backends.Outcome, more ...func(*Entry)) {

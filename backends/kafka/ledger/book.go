@@ -6,27 +6,26 @@ import (
 	"slices"
 )
 
-// Line is a record with what it says. Entry and Carry are nil where it says nothing about a key.
+// Line is a record with what it says. Entry is nil where it says nothing about a key.
 type Line struct {
 	Record
 	Entry *Entry
-	Carry *Carry
+	Carry *Carry // nil until it is needed: of most lines it never is, and it is the larger part
+}
+
+// open reads the Carry. A record without one that can be read says nothing.
+func (l *Line) open() {
+	if l.Entry == nil || l.Carry != nil {
+		return
+	}
+	var err error
+	if l.Carry, err = DecodeCarry(l.Record); err != nil {
+		l.Entry, l.Carry = nil, nil
+	}
 }
 
 // Read makes a Line of a record. The error is ErrNewer: what the record means for the lock is not known.
 func Read(r Record) (Line, error) {
-	l, err := ReadValue(r)
-	if err == nil && l.Entry != nil {
-		l.Carry, err = DecodeCarry(r)
-	}
-	if errors.Is(err, ErrMalformed) {
-		return Line{Record: r}, nil
-	}
-	return l, err
-}
-
-// ReadValue is Read for a Journal, which needs few of the Carries.
-func ReadValue(r Record) (Line, error) {
 	e, err := Decode(r)
 	switch {
 	case errors.Is(err, ErrNewer):
@@ -65,12 +64,7 @@ const recentLines = 256
 // watch is called with each record of a followed key, and what it did, as it is replayed; also with those before the end
 // that are needed to open a page. It must not keep the lease.
 func NewBook(start, first int64, tail []Line, read Source, watch func(Line, Result)) (*Book, int64, error) {
-	var base *Carry
-	for _, l := range tail {
-		if c := l.Carry; c != nil && (base == nil || c.AsOf > base.AsOf) {
-			base = c
-		}
-	}
+	base := latest(tail)
 	b := &Book{start: start, next: first, pages: map[string]*Page{}, recent: map[int64]Line{}, read: read, watch: watch}
 	switch {
 	case base != nil && max(base.AsOf+1, start) >= first:
@@ -93,6 +87,21 @@ func NewBook(start, first int64, tail []Line, read Source, watch func(Line, Resu
 		}
 	}
 	return b, 0, nil
+}
+
+// latest is what the writer knew who had read most.
+func latest(tail []Line) *Carry {
+	var base *Carry
+	for i := len(tail) - 1; i >= 0; i-- {
+		l := &tail[i]
+		if base != nil && l.Offset <= base.AsOf+1 {
+			break // a writer knows of nothing behind its record
+		}
+		if l.open(); l.Carry != nil && (base == nil || l.Carry.AsOf > base.AsOf) {
+			base = l.Carry
+		}
+	}
+	return base
 }
 
 // Next is the offset of the record that Feed waits for.
@@ -123,13 +132,14 @@ func (b *Book) Feed(l Line) error {
 		return fmt.Errorf("%w: after offset %d comes %d", ErrHole, b.next-1, l.Offset)
 	}
 	b.next++
+	l.open()
 	b.keep(l)
 	if l.Entry == nil {
 		return nil
 	}
-	b.root.add(l, 0)
+	b.root.add(byKey, l, 0)
 	for _, p := range b.pages {
-		p.path.add(p.hash, l)
+		p.path.add(byKey, p.hash, l)
 		if p.key == l.Entry.Key {
 			b.torn = p.feed(l, b) || b.torn
 		}
@@ -165,6 +175,10 @@ func (b *Book) lines(first, last int64) ([]Line, error) {
 				return nil, fmt.Errorf("%w: there is none at offset %d", ErrHole, offset)
 			}
 		}
+		if l.Entry != nil && l.Carry == nil {
+			l.open()
+			b.recent[offset] = l
+		}
 		found = append(found, l)
 	}
 	return found, nil
@@ -183,11 +197,11 @@ func (b *Book) Page(key string) (*Page, error) {
 	if p := b.pages[key]; p != nil {
 		return p, nil
 	}
-	offset, way, err := b.root.find(key, b.start, b.line)
+	offset, way, err := b.root.find(byKey, key, b.start, b.line)
 	if err != nil {
 		return nil, err
 	}
-	p := &Page{key: key, hash: hashOf(key), path: way}
+	p := &Page{key: key, hash: byKey.hash(key), path: way, ids: noIDs()}
 	p.remember(b.next - 1)
 	if offset >= 0 {
 		if err := p.load(b, offset); err != nil {
@@ -236,6 +250,8 @@ type Page struct {
 	state State
 	path  path
 	snaps []snap
+	ids   Node              // the root of the index of run ids
+	ways  map[string]*idWay // to the run ids that were asked for last
 }
 
 // snap is a state as of an offset.
@@ -250,8 +266,9 @@ const maxSnaps = 64
 // State is the key's state after all records that the book has read. It must not be changed.
 func (p *Page) State() *State { return &p.state }
 
-// Carry is what the book knows, for a record of the page's key that is to be appended next.
-func (b *Book) Carry(p *Page) *Carry {
+// Carry is what the book knows, for a record of the page's key that is to be appended next. Of a LOCK with a run id it
+// also writes into the record what is known of that.
+func (b *Book) Carry(p *Page, e *Entry) (*Carry, error) {
 	c := &Carry{AsOf: b.next - 1, Index: p.path.clone()}
 	if p.state.Known() {
 		c.State = p.state.Clone()
@@ -259,33 +276,43 @@ func (b *Book) Carry(p *Page) *Carry {
 	for i := range c.Index {
 		c.Index[i].drop(b.start)
 	}
-	return c
+	return c, b.carryIDs(c, p, e)
 }
 
 // load replays what led to the key's last record.
 func (p *Page) load(b *Book, offset int64) error {
-	found, err := b.lines(offset, offset)
+	last, since, err := b.before(p.key, offset)
 	if err != nil {
 		return err
 	}
-	if e := found[len(found)-1].Entry; e == nil || e.Key != p.key {
-		return fmt.Errorf("the index is wrong about offset %d", offset)
-	}
-	last := found[len(found)-1].Carry
 	p.snaps = nil
 	if last.State != nil {
 		p.state = *last.State.Clone()
 	}
-	p.remember(last.AsOf)
-	if found, err = b.lines(max(last.AsOf+1, b.start), offset); err != nil {
-		return err
+	if len(last.IDs) > 0 {
+		p.ids = idRoot(last.IDs[0])
 	}
-	for _, l := range found {
-		if l.Entry != nil && l.Entry.Key == p.key {
-			p.apply(l, b)
-		}
+	p.remember(last.AsOf)
+	for _, l := range since {
+		p.apply(l, b)
 	}
 	return nil
+}
+
+// before is what the writer of the key's record at that offset knew, and the key's records from there on up to it.
+func (b *Book) before(key string, offset int64) (*Carry, []Line, error) {
+	found, err := b.lines(offset, offset)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(found) == 0 || found[0].Entry == nil || found[0].Entry.Key != key {
+		return nil, nil, fmt.Errorf("the index is wrong about offset %d", offset)
+	}
+	last := found[0].Carry
+	if found, err = b.lines(max(last.AsOf+1, b.start), offset); err != nil {
+		return nil, nil, err
+	}
+	return last, slices.DeleteFunc(found, func(l Line) bool { return l.Entry == nil || l.Entry.Key != key }), nil
 }
 
 // feed replays one record, unless it contradicts what is known: its writer had read up to an offset, and what it knew of
@@ -300,6 +327,7 @@ func (p *Page) feed(l Line, b *Book) (torn bool) {
 
 func (p *Page) apply(l Line, b *Book) {
 	res := p.state.Apply(l.Record, l.Entry)
+	p.touched(l)
 	p.remember(l.Offset)
 	if b.watch != nil {
 		b.watch(l, res)
@@ -331,10 +359,6 @@ func (n *Node) drop(start int64) {
 		}
 	}
 	for kid, refs := range n.Kids {
-		if refs = slices.DeleteFunc(refs, func(r int64) bool { return r < start }); len(refs) > 0 {
-			n.Kids[kid] = refs
-		} else {
-			delete(n.Kids, kid)
-		}
+		n.Kids[kid] = slices.DeleteFunc(refs, func(r int64) bool { return r < start })
 	}
 }

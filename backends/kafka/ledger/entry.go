@@ -46,7 +46,7 @@ type Entry struct {
 	Token  int64  `json:"token,omitempty"` // HEARTBEAT, RELEASE: the lease's; BREAK: the one to end, 0 for all; LOCK: see backends.Request
 	TTL    int64  `json:"ttl_ms,omitempty"`
 	Hold   int64  `json:"hold_ms,omitempty"`
-	RunID  string `json:"run_id,omitempty"`
+	RunID  string `json:"run_id,omitempty"` // LOCK; RELEASE and ABANDON repeat it, for the index
 	Slots  int    `json:"slots,omitempty"`
 	Holder string `json:"holder,omitempty"`
 	Host   string `json:"host,omitempty"`
@@ -67,6 +67,7 @@ type Entry struct {
 	Unsure bool `json:"unsure,omitempty"`
 
 	Record *backends.Record `json:"record,omitempty"` // NOTE
+	Past   *Past            `json:"past,omitempty"`   // LOCK: of its run id
 
 	Partitions int `json:"partitions,omitempty"` // over how many the writer spreads keys; 0: it does not say
 
@@ -81,6 +82,7 @@ type Carry struct {
 	AsOf  int64  `json:"as_of"`           // State and Index are those after the record at this offset; -1: before any
 	State *State `json:"state,omitempty"` // of the record's key; nil: nothing is known of it
 	Index []Node `json:"index,omitempty"` // the path to the key through the index of the partition
+	IDs   []Node `json:"ids,omitempty"`   // the path to the record's run id through the index of those; without one, its root
 }
 
 // HeaderName is the name of the header that has the Carry.
@@ -152,7 +154,7 @@ func Decode(r Record) (*Entry, error) {
 		return nil, ErrNewer
 	case e.Format < 1:
 		return nil, ErrForeign
-	case err != nil, !e.sound(), r.Time <= 0, string(e.RecordKey()) != string(r.Key):
+	case err != nil, !e.sound(), !e.Past.sound(r), r.Time <= 0, string(e.RecordKey()) != string(r.Key):
 		return nil, ErrMalformed
 	}
 	return &e, nil
@@ -161,7 +163,7 @@ func Decode(r Record) (*Entry, error) {
 // DecodeCarry reads what a record's writer knew. The error is ErrMalformed.
 func DecodeCarry(r Record) (*Carry, error) {
 	var c Carry
-	if json.Unmarshal(r.Carry, &c) != nil || c.AsOf < -1 || c.AsOf >= r.Offset || !c.State.sound() || !soundPath(c.Index) {
+	if json.Unmarshal(r.Carry, &c) != nil || c.AsOf < -1 || c.AsOf >= r.Offset || !c.State.sound() || !soundPath(c.Index) || !soundPath(c.IDs) {
 		return nil, ErrMalformed
 	}
 	return &c, nil

@@ -27,6 +27,7 @@ func sample(t testing.TB) Record {
 func TestDecode(t *testing.T) {
 	good := sample(t)
 	l, err := Read(good)
+	l.open()
 	if err != nil || l.Entry == nil || l.Carry == nil || l.Entry.Owner != alice || l.Carry.State.Leases[0].Token != 4 || l.Carry.Index[0].Keys["k"] != 6 {
 		t.Fatalf("Read = %+v, %v", l, err)
 	}
@@ -56,10 +57,11 @@ func TestDecode(t *testing.T) {
 		}
 	}
 	for name, carry := range map[string]string{"none": "", "of the future": `{"as_of":7}`, "damaged": `{"as_of":`,
-		"a slot twice": `{"as_of":6,"state":{"leases":[{"slot":1},{"slot":1}]}}`, "an index of nowhere": `{"as_of":6,"index":[{"kids":{"99":[1]}}]}`} {
+		"a slot twice": `{"as_of":6,"state":{"leases":[{"slot":1},{"slot":1}]}}`, "an index of nowhere": `{"as_of":6,"index":[{"kids":"A/8D"}]}`, "an index cut off": `{"as_of":6,"index":[{"kids":"gw"}]}`} {
 		r := good
 		r.Carry = []byte(carry)
-		if l, err := Read(r); err != nil || l.Entry != nil {
+		l, err := Read(r)
+		if l.open(); err != nil || l.Entry != nil {
 			t.Errorf("a carry that is %s: %+v, %v", name, l.Entry, err)
 		}
 	}
@@ -83,7 +85,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil && !errors.Is(err, ErrNewer) {
 			t.Fatal(err)
 		}
-		if l.Entry == nil {
+		if l.open(); l.Entry == nil {
 			return
 		}
 		if backends.CheckKey(l.Entry.Key) != nil || !HasKey(key, l.Entry.Key) {

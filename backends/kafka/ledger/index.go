@@ -16,32 +16,50 @@ import (
 // node of depth d+1 in x says, if x has one. The first is needed because no record knows its own offset. Where several
 // writers did not see one another a place has several references; the next writer who has read them all leaves one.
 
+//
+// Nodes are broad, since each level costs who looks for a key a question to the broker, and a reference takes four bytes:
+// up to some ten thousand keys there is one level below the root.
+
 const (
-	fanout   = 32 // children of a node: 5 bits of the hash
-	leafSize = 32 // keys in a node before it is split
-	maxDepth = 12 // 60 of the hash's 64 bits; deeper, a leaf just grows
+	bits     = 8
+	fanout   = 1 << bits // children of a node
+	maxDepth = 7         // of the hash's 64 bits the last 8 are not used; deeper, a leaf just grows
 )
 
 // Node is one node of the index. It is a leaf, which has the last record of each of its keys, or a branch.
 type Node struct {
 	Keys map[string]int64 `json:"keys,omitempty"`
-	Kids map[int][]int64  `json:"kids,omitempty"`
+	Kids kids             `json:"kids,omitempty"`
 }
 
-// hash is where a key is in the index. It is a cryptographic one so that nobody can choose keys that end up together.
+// tree is what an index is of: of the keys of a partition, or of the run ids of a key.
+type tree struct {
+	name  func(*Entry) string // under which a record is found
+	nodes func(*Carry) []Node // where records have their path
+	leaf  int                 // how many names a node has before it is split
+	skip  int                 // levels that are one node wide
+}
+
+var byKey = &tree{
+	name:  func(e *Entry) string { return e.Key },
+	nodes: func(c *Carry) []Node { return c.Index },
+	leaf:  64,
+}
+
+// hash is where a name is in an index. It is a cryptographic one so that nobody can choose names that end up together.
 type hash uint64
 
-func hashOf(key string) hash {
-	sum := sha256.Sum256([]byte(key))
-	return hash(binary.BigEndian.Uint64(sum[:8]))
+func (t *tree) hash(name string) hash {
+	sum := sha256.Sum256([]byte(name))
+	return hash(binary.BigEndian.Uint64(sum[:8])) >> (bits * t.skip)
 }
 
 // place is the child of a node of that depth below which the hash is.
-func (h hash) place(depth int) int { return int(h << (5 * depth) >> 59) }
+func (h hash) place(depth int) int { return int(h << (bits * depth) >> (64 - bits)) }
 
 // together tells whether two hashes are below the same node of that depth.
 func (h hash) together(o hash, depth int) bool {
-	return depth == 0 || h>>(64-5*depth) == o>>(64-5*depth)
+	return depth == 0 || h>>(64-bits*depth) == o>>(64-bits*depth)
 }
 
 func (n *Node) clone() Node {
@@ -52,36 +70,36 @@ func (n *Node) clone() Node {
 			c.Keys[k] = v
 		}
 	}
-	if n.Kids != nil {
-		c.Kids = make(map[int][]int64, len(n.Kids))
-		for k, v := range n.Kids {
-			c.Kids[k] = slices.Clone(v)
-		}
-	}
+	c.Kids = n.Kids.clone()
 	return c
 }
 
-// put says that key has a record at that offset. The node is of that depth.
-func (n *Node) put(key string, offset int64, depth int) {
+// empty tells whether a branch refers to nothing.
+func (n *Node) empty() bool {
+	return !slices.ContainsFunc(n.Kids, func(refs []int64) bool { return len(refs) > 0 })
+}
+
+// put says that name has a record at that offset. The node is of that depth.
+func (n *Node) put(t *tree, name string, offset int64, depth int) {
 	if n.Kids != nil {
-		n.refer(hashOf(key).place(depth), offset)
+		n.refer(t.hash(name).place(depth), offset)
 		return
 	}
 	if n.Keys == nil {
 		n.Keys = map[string]int64{}
 	}
-	n.Keys[key] = max(n.Keys[key], offset)
-	if len(n.Keys) > leafSize && depth < maxDepth {
-		n.split(depth)
+	n.Keys[name] = max(n.Keys[name], offset)
+	if len(n.Keys) > t.leaf && depth < maxDepth {
+		n.split(t, depth)
 	}
 }
 
-// split makes a branch of a leaf. The keys' records have no node below this one; each stands for itself.
-func (n *Node) split(depth int) {
+// split makes a branch of a leaf. The names' records have no node below this one; each stands for itself.
+func (n *Node) split(t *tree, depth int) {
 	keys := n.Keys
-	n.Keys, n.Kids = nil, make(map[int][]int64, fanout)
+	n.Keys, n.Kids = nil, make(kids, fanout)
 	for k, offset := range keys {
-		n.refer(hashOf(k).place(depth), offset)
+		n.refer(t.hash(k).place(depth), offset)
 	}
 }
 
@@ -94,21 +112,22 @@ func (n *Node) refer(kid int, offset int64) {
 }
 
 // add takes a new record in. What its own node below covers, need not be referred to any longer.
-func (n *Node) add(l Line, depth int) {
-	if n.Kids != nil && len(l.Carry.Index) > depth+1 {
-		kid := hashOf(l.Entry.Key).place(depth)
+func (n *Node) add(t *tree, l Line, depth int) {
+	name := t.name(l.Entry)
+	if n.Kids != nil && len(t.nodes(l.Carry)) > depth+1 {
+		kid := t.hash(name).place(depth)
 		n.Kids[kid] = slices.DeleteFunc(n.Kids[kid], func(ref int64) bool { return ref <= l.Carry.AsOf })
 	}
-	n.put(l.Entry.Key, l.Offset, depth)
+	n.put(t, name, l.Offset, depth)
 }
 
 // merge adds what another node of the same place says.
-func (n *Node) merge(o *Node, depth int) {
+func (n *Node) merge(t *tree, o *Node, depth int) {
 	if o.Kids != nil && n.Kids == nil {
-		n.split(depth)
+		n.split(t, depth)
 	}
 	for k, offset := range o.Keys {
-		n.put(k, offset, depth)
+		n.put(t, k, offset, depth)
 	}
 	for kid, refs := range o.Kids {
 		for _, ref := range refs {
@@ -126,11 +145,6 @@ func soundPath(path []Node) bool {
 		if n.Keys != nil && n.Kids != nil {
 			return false
 		}
-		for kid, refs := range n.Kids {
-			if kid < 0 || kid >= fanout || slices.ContainsFunc(refs, func(r int64) bool { return r < 0 }) {
-				return false
-			}
-		}
 		for _, offset := range n.Keys {
 			if offset < 0 {
 				return false
@@ -140,7 +154,7 @@ func soundPath(path []Node) bool {
 	return true
 }
 
-// path is one key's way through the index.
+// path is one name's way through an index.
 type path []Node
 
 func (p path) clone() []Node {
@@ -151,18 +165,18 @@ func (p path) clone() []Node {
 	return c
 }
 
-// add takes a new record into the nodes that it shares with key.
-func (p *path) add(key hash, l Line) {
-	other := hashOf(l.Entry.Key)
-	for depth := 0; depth < len(*p) && key.together(other, depth); depth++ {
+// add takes a new record into the nodes that it shares with the one whose path this is.
+func (p *path) add(t *tree, own hash, l Line) {
+	name := t.name(l.Entry)
+	for depth, other := 0, t.hash(name); depth < len(*p) && own.together(other, depth); depth++ {
 		n := &(*p)[depth]
 		leaf := n.Keys
-		n.add(l, depth)
-		if n.Kids != nil && depth == len(*p)-1 { // it has just been split: what of it is below, with key
+		n.add(t, l, depth)
+		if n.Kids != nil && depth == len(*p)-1 { // it has just been split: what of it is below, with the path's own
 			below := Node{}
 			for k, at := range leaf {
-				if k != l.Entry.Key && key.together(hashOf(k), depth+1) {
-					below.put(k, at, depth+1)
+				if k != name && own.together(t.hash(k), depth+1) {
+					below.put(t, k, at, depth+1)
 				}
 			}
 			*p = append(*p, below)
@@ -170,14 +184,14 @@ func (p *path) add(key hash, l Line) {
 	}
 }
 
-// find walks down to key. get returns the line at an offset, one without an entry where it means nothing; it is asked
-// for nothing before start. The result is the offset of the key's last record, -1 for none, and the nodes on the way.
-func (root *Node) find(key string, start int64, get func(int64) (Line, error)) (int64, path, error) {
-	p, h := path{root.clone()}, hashOf(key)
+// find walks down to a name. get returns the line at an offset, one without an entry where it means nothing; it is asked
+// for nothing before start. The result is the offset of the name's last record, -1 for none, and the nodes on the way.
+func (root *Node) find(t *tree, name string, start int64, get func(int64) (Line, error)) (int64, path, error) {
+	p, h := path{root.clone()}, t.hash(name)
 	for depth := 0; ; depth++ {
 		n := &p[depth]
 		if n.Kids == nil {
-			if offset, ok := n.Keys[key]; ok && offset >= start {
+			if offset, ok := n.Keys[name]; ok && offset >= start {
 				return offset, p, nil
 			}
 			return -1, p, nil
@@ -194,9 +208,9 @@ func (root *Node) find(key string, start int64, get func(int64) (Line, error)) (
 			if l.Entry == nil {
 				continue
 			}
-			below.put(l.Entry.Key, ref, depth+1)
-			if len(l.Carry.Index) > depth+1 {
-				below.merge(&l.Carry.Index[depth+1], depth+1)
+			below.put(t, t.name(l.Entry), ref, depth+1)
+			if nodes := t.nodes(l.Carry); len(nodes) > depth+1 {
+				below.merge(t, &nodes[depth+1], depth+1)
 			}
 		}
 		p = append(p, below)

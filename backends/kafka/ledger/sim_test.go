@@ -20,6 +20,7 @@ type world struct {
 	offset int64 // of the leader's clock from real time
 	epoch  int32
 	seq    int64
+	ids    []string // what runs are called; nil: mostly nothing
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
@@ -124,10 +125,11 @@ type writer struct {
 	book  *Book
 	owner map[string]string // by key, of what it asks for
 	token map[string]int64
+	runID map[string]string // by owner, of what it has asked for
 }
 
 func (w *world) writer(i int) *writer {
-	return &writer{w: w, name: fmt.Sprintf("writer%d", i), owner: map[string]string{}, token: map[string]int64{}}
+	return &writer{w: w, name: fmt.Sprintf("writer%d", i), owner: map[string]string{}, token: map[string]int64{}, runID: map[string]string{}}
 }
 
 // sign prepares an entry with what the writer's book knows, which may be old.
@@ -147,7 +149,11 @@ func (p *writer) sign(e *Entry) (*Entry, *Carry) {
 			clear(p.book.pages)
 		}
 	}()
-	return e, p.book.Carry(page)
+	c, err := p.book.Carry(page, e)
+	if err != nil {
+		p.w.t.Fatal(err)
+	}
+	return e, c
 }
 
 // any is an operation such as somebody might ask for.
@@ -157,20 +163,26 @@ func (p *writer) any(key string) *Entry {
 	if owner == "" || rnd.IntN(4) == 0 {
 		owner = fmt.Sprintf("%032x", rnd.Uint64())
 	}
-	ids := []string{"", "", "a", "b", fmt.Sprint("tick-", rnd.IntN(200))}
+	ids := p.w.ids
+	if ids == nil {
+		ids = []string{"", "", "a", "b", fmt.Sprint("tick-", rnd.IntN(200))}
+	}
 	switch rnd.IntN(12) {
 	case 0, 1, 2, 3, 4:
 		p.owner[key] = owner
+		if _, asked := p.runID[owner]; !asked {
+			p.runID[owner] = ids[rnd.IntN(len(ids))]
+		}
 		return &Entry{Kind: Lock, Key: key, Owner: owner, TTL: 100 + rnd.Int64N(2000), Hold: max(0, rnd.Int64N(3000)-2000),
-			Slots: 1 + rnd.IntN(3), RunID: ids[rnd.IntN(len(ids))], Holder: "h", Last: rnd.IntN(2) == 0}
+			Slots: 1 + rnd.IntN(3), RunID: p.runID[owner], Holder: "h", Last: rnd.IntN(2) == 0}
 	case 5, 6, 7:
 		return &Entry{Kind: Heartbeat, Key: key, Owner: owner, Token: max(p.token[key], 1), TTL: 100 + rnd.Int64N(2000)}
 	case 8, 9:
 		outcomes := []backends.Outcome{backends.Succeeded, backends.Failed, backends.NotStarted}
-		return &Entry{Kind: Release, Key: key, Owner: owner, Token: max(p.token[key], 1), Outcome: outcomes[rnd.IntN(3)], Unsure: rnd.IntN(3) == 0}
+		return &Entry{Kind: Release, Key: key, Owner: owner, RunID: p.runID[owner], Token: max(p.token[key], 1), Outcome: outcomes[rnd.IntN(3)], Unsure: rnd.IntN(3) == 0}
 	case 10:
 		others := []*Entry{{Kind: Break, By: "x"}, {Kind: Pause, By: "x", For: rnd.Int64N(500)}, {Kind: Resume},
-			{Kind: Abandon, Owner: owner, Unsure: rnd.IntN(2) == 0}, {Kind: Note, Record: &backends.Record{Key: key, Outcome: backends.Skipped}}}
+			{Kind: Abandon, Owner: owner, RunID: p.runID[owner], Unsure: rnd.IntN(2) == 0}, {Kind: Note, Record: &backends.Record{Key: key, Outcome: backends.Skipped}}}
 		e := others[rnd.IntN(len(others))]
 		e.Key = key
 		return e

@@ -17,7 +17,11 @@ type State struct {
 	Pause  *Paused `json:"pause,omitempty"`
 	Leases []Lease `json:"leases,omitempty"` // by slot: live, kept by a minimum hold, or run out and not taken since
 	Runs   []Run   `json:"runs,omitempty"`   // the last run ids, the one that was touched last at the end
-	Gone   []Gone  `json:"gone,omitempty"`   // owners of whom a LOCK may still arrive
+
+	// Dropped is above the offset of the last record that touched any of the run ids that are no longer in Runs. See Past.
+	Dropped int64 `json:"dropped,omitempty"`
+
+	Gone []Gone `json:"gone,omitempty"` // owners of whom a LOCK may still arrive
 }
 
 // Lease is one slot.
@@ -47,6 +51,7 @@ type Run struct {
 	Attempts int    `json:"attempts,omitempty"`
 	At       int64  `json:"at_ms"`
 	Done     bool   `json:"done,omitempty"` // it succeeded at At
+	Offset   int64  `json:"offset"`         // of the last record that changed any of this
 }
 
 // Paused is an operator's hold.
@@ -65,9 +70,9 @@ type Gone struct {
 }
 
 const (
-	// maxRuns bounds how many run ids of a key are remembered, since every record of the key repeats them. Those of live
-	// leases are never forgotten.
-	maxRuns = 64
+	// maxRuns bounds how many run ids of a key are in its state, since every record of the key repeats them. Those of live
+	// leases always are; of others who asks for one finds out beforehand. See Past.
+	maxRuns = 8
 
 	// maxGone bounds the owners of whom a late LOCK is expected. There is one only after an append without a reply.
 	maxGone = 8
@@ -139,21 +144,27 @@ func (s *State) run(id string) *Run {
 	return &s.Runs[i]
 }
 
-// touch brings a run id to the end of those remembered, making it known, and forgets the surplus.
-func (s *State) touch(id string, t int64) *Run {
-	r := Run{ID: id}
+// touch brings a run id to the end of those in the state, making it known.
+func (s *State) touch(id string, r Record, t int64) *Run {
+	run := Run{ID: id}
 	if old := s.run(id); old != nil {
-		r = *old
+		run = *old
 		s.Runs = slices.DeleteFunc(s.Runs, func(o Run) bool { return o.ID == id })
 	}
-	r.At = t
-	s.Runs = append(s.Runs, r)
+	run.At, run.Offset = t, r.Offset
+	return s.keep(run)
+}
+
+// keep adds a run id at the end and drops the surplus.
+func (s *State) keep(run Run) *Run {
+	s.Runs = append(s.Runs, run)
 	for i := 0; len(s.Runs) > maxRuns && i < len(s.Runs)-1; {
 		if s.running(s.Runs[i].ID) {
 			i++
-		} else {
-			s.Runs = slices.Delete(s.Runs, i, i+1)
+			continue
 		}
+		s.Dropped = max(s.Dropped, s.Runs[i].Offset+1)
+		s.Runs = slices.Delete(s.Runs, i, i+1)
 	}
 	return &s.Runs[len(s.Runs)-1]
 }
@@ -164,12 +175,17 @@ func (s *State) running(id string) bool {
 
 // forget drops what the writer of e no longer keeps.
 func (s *State) forget(e *Entry, t int64) {
-	age := e.DoneAge
-	if age == 0 {
-		age = backends.DefaultKeep.DoneAge.Milliseconds()
-	}
-	s.Runs = slices.DeleteFunc(s.Runs, func(r Run) bool { return r.At < t-age && !s.running(r.ID) })
+	oldest := t - e.doneAge()
+	s.Runs = slices.DeleteFunc(s.Runs, func(r Run) bool { return r.At < oldest && !s.running(r.ID) })
 	s.Leases = slices.DeleteFunc(s.Leases, func(l Lease) bool { return l.Released && t >= l.Hold })
+}
+
+// doneAge is how long the writer keeps done-marks, in ms.
+func (e *Entry) doneAge() int64 {
+	if e.DoneAge == 0 {
+		return backends.DefaultKeep.DoneAge.Milliseconds()
+	}
+	return e.DoneAge
 }
 
 // sound tells whether the state is one that Apply could have left.
@@ -178,7 +194,7 @@ func (s *State) sound() bool {
 		return true
 	}
 	ok := func(n int64) bool { return n >= 0 && n < maxAmount }
-	if !ok(s.Time) || !ok(s.Token) || !ok(int64(s.Starts)) || s.Pause != nil && (!ok(s.Pause.At) || !ok(s.Pause.Until)) {
+	if !ok(s.Time) || !ok(s.Token) || !ok(s.Dropped) || !ok(int64(s.Starts)) || s.Pause != nil && (!ok(s.Pause.At) || !ok(s.Pause.Until)) {
 		return false
 	}
 	for i, l := range s.Leases {
@@ -186,5 +202,5 @@ func (s *State) sound() bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.Runs, func(r Run) bool { return !ok(int64(r.Attempts)) || !ok(r.At) })
+	return !slices.ContainsFunc(s.Runs, func(r Run) bool { return !ok(int64(r.Attempts)) || !ok(r.At) || !ok(r.Offset) })
 }

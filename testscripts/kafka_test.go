@@ -112,7 +112,7 @@ func kafkaFleet(t *testing.T, c *testserver.KafkaCluster, backend, topic string)
 	return &fleet{
 		host:   newHost(t, backend, password),
 		wrong:  strings.Replace(backend, url.UserPassword("", password).String(), url.UserPassword("", wrongPassword).String(), 1),
-		forget: func(string) { c.Cut(topic, 0, toTheEnd) },
+		forget: func(string) { c.Cut(topic, 0, toTheEnd) }, revives: true,
 	}
 }
 

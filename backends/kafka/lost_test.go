@@ -88,6 +88,38 @@ func TestALockThatArrivesLateIsVoid(t *testing.T) {
 	}
 }
 
+// A beat is on its way when the log is cut, and comes after somebody else has been granted the lease. It takes nothing back.
+func TestABeatThatArrivesAfterACut(t *testing.T) {
+	s := newStore(t, 1)
+	b, other := s.open(backends.Options{}), s.open(backends.Options{})
+	old, err := b.Acquire(t.Context(), request("k", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	beat := &ledger.Entry{Kind: ledger.Heartbeat, Key: "k", Owner: request("k", 1).Owner, Token: old.Grant().Token, TTL: ms(longLease)}
+	_, key, value, carry, err := b.log("k").prepare(t.Context(), beat, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cluster.Cut(s.topic, 0, -1)
+	rival, err := other.Acquire(t.Context(), request("k", 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.client.Produce(t.Context(), 0, key, value, wire.Header{Name: ledger.HeaderName, Value: carry}); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.state("k"); len(st.Leases) != 1 || st.Leases[0].Token != rival.Grant().Token {
+		t.Errorf("the rival was granted %+v, and the log says %s", rival.Grant(), st.Text())
+	}
+	if err := old.Renew(t.Context(), longLease); !errors.Is(err, backends.ErrLost) {
+		t.Errorf("Renew of the lease that is gone: %v", err)
+	}
+	if err := rival.Renew(t.Context(), longLease); err != nil {
+		t.Errorf("Renew of the rival's: %v", err)
+	}
+}
+
 // CON-07: a connection that was idle for long has been dropped on the way. Nobody notices.
 func TestDroppedConnectionsAreNotNoticed(t *testing.T) {
 	s, p := proxied(t)

@@ -312,7 +312,32 @@ func (b *Book) before(key string, offset int64) (*Carry, []Line, error) {
 	if found, err = b.lines(max(last.AsOf+1, b.start), offset); err != nil {
 		return nil, nil, err
 	}
-	return last, slices.DeleteFunc(found, func(l Line) bool { return l.Entry == nil || l.Entry.Key != key }), nil
+	since := slices.DeleteFunc(found, func(l Line) bool { return l.Entry == nil || l.Entry.Key != key })
+	i := contradiction(last, since)
+	if i < 0 {
+		return last, since, nil
+	}
+	first, led, err := b.before(key, since[i].Offset)
+	return first, append(led, since[i+1:]...), err
+}
+
+// contradiction is the first record whose writer, as of the same offset, knew something else than follows from what the
+// writer of the last one knew. That happens only where the log was cut, and one of the two had not read what is left of it.
+// The earlier record counts: others have read it, and gone by it, when the later one was not there yet. -1: there is none.
+func contradiction(last *Carry, since []Line) int {
+	p := Page{}
+	if last.State != nil {
+		p.state = *last.State.Clone()
+	}
+	p.remember(last.AsOf)
+	for i, l := range since[:len(since)-1] {
+		if !p.agrees(l.Carry) {
+			return i
+		}
+		p.state.Apply(l.Record, l.Entry)
+		p.remember(l.Offset)
+	}
+	return -1
 }
 
 // feed replays one record, unless it contradicts what is known: its writer had read up to an offset, and what it knew of

@@ -141,6 +141,38 @@ func TestAfterACut(t *testing.T) {
 	}
 }
 
+// What was decided after a cut is not undone by a record of somebody who had read nothing of what is left: of two, the
+// first counts, for whoever reads from wherever.
+func TestALateRecordBringsNothingBack(t *testing.T) {
+	for seed := range uint64(40) {
+		w := newWorld(t, seed)
+		keys := manyKeys(1)
+		w.run(keys, 3, 30, nil)
+		old := w.writer(99)
+		late, knew := old.sign(old.any(keys[0]))
+		w.start = int64(len(w.log))
+		w.run(keys, 2, 1+int(seed%7), nil)
+		w.append(late, knew)
+		w.run(keys, 2, 10, nil)
+		s := &State{}
+		for at := w.start + 1; at <= int64(len(w.log)); at++ {
+			l := w.lines(at-1, at)[0]
+			if at == w.start+1 {
+				s, _ = w.book(at, 1, nil).State(keys[0])
+				s = s.Clone()
+			} else if l.Entry != nil {
+				s.Apply(l.Record, l.Entry)
+			}
+			for _, n := range []int64{1, 3, 100} {
+				got, err := w.book(at, n, nil).State(keys[0])
+				if err != nil || got.Text() != s.Text() {
+					t.Fatalf("seed %d: at offset %d the key is, read from %d back,\n%s (%v)\nand was\n%s", seed, at, n, got.Text(), err, s.Text())
+				}
+			}
+		}
+	}
+}
+
 // Of a lease whose other records are gone, one beat is enough for new readers; of one whose records are all gone, nothing is
 // left, and who knew it finds out before writing.
 func TestOneRecordIsEnough(t *testing.T) {

@@ -214,9 +214,9 @@ func (w *world) disturb() {
 		e := &Entry{Kind: Clock, Writer: "clock", N: w.seq}
 		w.append(e, nil)
 	case 4:
-		if n := len(w.log); n > 0 { // a producer that repeats itself
-			again := w.log[w.rnd.IntN(n)]
-			again.Offset, again.Time, again.Epoch = int64(n), w.real+w.offset, w.epoch
+		if n := int64(len(w.log)); n > w.start { // a producer that repeats itself
+			again := w.log[w.start+w.rnd.Int64N(n-w.start)]
+			again.Offset, again.Time, again.Epoch = n, w.real+w.offset, w.epoch
 			w.log = append(w.log, again)
 		}
 	}

@@ -79,6 +79,7 @@ func FuzzRead(f *testing.F) {
 	good := sample(f)
 	f.Add(good.Key, good.Value, good.Carry)
 	f.Add([]byte("k"), []byte(`{"lockrun":1,"type":"NOTE","key":"k","record":{"outcome":"skipped"}}`), []byte(`{"as_of":-1}`))
+	f.Add(good.Key, good.Value, []byte(`{"as_of":6,"index":[{"kids":"BgoL/wE"},{"keys":{"k":5}}],"ids":[{"kids":"Bg"},{"keys":{"r":5}}]}`))
 	f.Fuzz(func(t *testing.T, key, value, carry []byte) {
 		r := Record{Offset: 7, Time: 1000, Key: key, Value: value, Carry: carry}
 		l, err := Read(r)

@@ -76,7 +76,7 @@ func TestNoRunIDIsForgotten(t *testing.T) {
 
 // A year of ticks: each is found by a few reads, and what a record carries stays small.
 func TestManyRunIDs(t *testing.T) {
-	const ids = 5_000
+	const ids = 3_000
 	w := newWorld(t, 1)
 	p := w.writer(1)
 	p.book = w.book(0, 1, nil)

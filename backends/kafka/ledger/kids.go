@@ -25,9 +25,10 @@ func (k kids) clone() kids {
 	}
 	c, all := make(kids, len(k)), make([]int64, 0, n)
 	for kid, refs := range k {
-		from := len(all)
-		all = append(all, refs...)
-		c[kid] = all[from:len(all):len(all)]
+		if from := len(all); len(refs) > 0 {
+			all = append(all, refs...)
+			c[kid] = all[from:len(all):len(all)]
+		}
 	}
 	return c
 }

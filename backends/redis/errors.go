@@ -58,6 +58,15 @@ var answers = []advice{
 	{"No such master", "check the master's name in the path of the URL", true},
 }
 
+// sentinelAnswers are what Sentinels say, which have users and passwords of their own.
+var sentinelAnswers = []advice{
+	{"WRONGPASS", "check sentinel_user and sentinel_password_file", true},
+	{"NOAUTH", "the Sentinels want a password: give one by sentinel_password_file", true},
+	{"AUTH <password> called without any password configured", "the Sentinels have no password: leave sentinel_password_file out", true},
+	{"NOPERM", "give the Sentinels' user +sentinel|get-master-addr-by-name, " + docs, true},
+	{"unknown command", "it is no Sentinel: name the Sentinels with their port, or use redis://", true},
+}
+
 // explain makes an error of the contract out of whatever went wrong: one line with host, phase, cause and remedy, and
 // without the password, which a server may echo.
 func (c *config) explain(op, name string, err error) error {
@@ -103,7 +112,7 @@ func (c *config) advise(err error) (remedy string, permanent bool) {
 	case errors.Is(err, errReplicas):
 		return "look at the replicas, or ask for fewer by wait_replicas", false
 	case errors.As(err, &reply), isReply(err):
-		remedy, permanent = adviseReply(replyText(err))
+		remedy, permanent = c.adviseReply(err)
 		return remedy, permanent || movedTo(err) != "" && c.scheme != "redis+cluster"
 	}
 	var p *phaseError
@@ -146,8 +155,13 @@ func says(err error, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(text, w) })
 }
 
-func adviseReply(text string) (remedy string, permanent bool) {
-	for _, a := range answers {
+func (c *config) adviseReply(err error) (remedy string, permanent bool) {
+	text, list := replyText(err), answers
+	var p *phaseError
+	if c.scheme == "redis+sentinel" && errors.As(err, &p) && slices.Contains(c.addrs, p.addr) {
+		list = slices.Concat(sentinelAnswers, answers)
+	}
+	for _, a := range list {
 		if strings.HasPrefix(text, a.prefix) || strings.HasPrefix(text, "ERR "+a.prefix) {
 			return a.remedy, a.permanent
 		}

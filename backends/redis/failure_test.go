@@ -50,10 +50,10 @@ func TestNoAnswer(t *testing.T) {
 		{"wrong password", "redis://" + locked.Addr(), secret, true, []string{"log in to " + locked.Addr(), "WRONGPASS", "check user and password"}},
 		{"a password too many", "redis://" + plain.Addr(), secret, true, []string{"log in to " + plain.Addr(), "leave it out"}},
 		{"wrong database", plain.URL() + "/99", "", true, []string{"log in to " + plain.Addr(), "DB index is out of range", "smaller number"}},
-		{"cluster that is none", "redis+cluster://" + plain.Addr(), "", true, []string{"cluster support disabled", "use redis://"}},
+		{"cluster that is none", "redis+cluster://" + plain.Addr(), "", true, []string{"ask " + plain.Addr(), "cluster support disabled", "use redis://"}},
 		{"single that is a cluster", "redis://" + testserver.StartCluster(t, 3, false, testserver.RedisConfig{}).Nodes[0].Addr(), "", true,
 			[]string{"MOVED", "use redis+cluster://"}},
-		{"sentinel that is none", "redis+sentinel://" + plain.Addr() + "/lk", "", true, []string{plain.Addr(), "right port"}},
+		{"sentinel that is none", "redis+sentinel://" + plain.Addr() + "/lk", "", true, []string{"ask " + plain.Addr(), "it is no Sentinel"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

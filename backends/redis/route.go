@@ -53,6 +53,7 @@ func askAll[T any](ctx context.Context, servers []*server, ask func(context.Cont
 				a.v, err = ask(ctx, c)
 				return err
 			})
+			a.err = at(s, a.err)
 			ch <- a
 		}()
 	}

@@ -169,6 +169,21 @@ func TestThePlanMakesTheTables(t *testing.T) {
 	}
 }
 
+// What docs/backends/mysql.md says that whoever runs init needs is enough.
+func TestTheRightsOfInit(t *testing.T) {
+	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	s := bareStore(t, m)
+	m.Exec("CREATE USER maker IDENTIFIED BY 'secret'")
+	m.Exec("GRANT CREATE, INSERT, SELECT ON lockrun.* TO maker")
+	b := open(t, s.asUser("maker", "secret"), backends.Options{})
+	defer b.Close()
+	for range 2 {
+		if err := b.(backends.Initer).Init(within(t, 20*time.Second)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A user of everyday cannot create tables, and is told who can.
 func TestInitWithoutTheRightToCreate(t *testing.T) {
 	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})

@@ -35,7 +35,9 @@ func writeResult(path string, rec backends.Record, code int, message string) err
 	// Two objects become one: the names and the order of the record's fields are its own business.
 	joined := append(record[:len(record)-1], ',')
 	joined = append(joined, own[1:]...)
-	return renameio.WriteFile(path, append(joined, '\n'), 0o644)
+	// Made beside the target, not in $TMPDIR: there others could read what a private folder is to keep, and the group that a
+	// folder gives its files would be missing.
+	return renameio.WriteFile(path, append(joined, '\n'), 0o644, renameio.WithTempDir(filepath.Dir(path)))
 }
 
 // resultTarget is the file to replace. A link is followed, so that it stays one. What exists and is no plain file is

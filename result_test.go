@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockrun/lockrun/backends"
 )
@@ -40,6 +41,25 @@ func TestWriteResult(t *testing.T) {
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
 		t.Errorf("left behind: %v, %v", files, err)
+	}
+}
+
+// A file that passes through another folder can be read there, has that one's group, and may stay behind.
+func TestWriteResultUsesNoOtherFolder(t *testing.T) {
+	tmp, long := t.TempDir(), time.Now().Add(-time.Hour)
+	t.Setenv("TMPDIR", tmp)
+	if err := os.Chtimes(tmp, long, long); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(tmp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeResult(filepath.Join(t.TempDir(), "r.json"), backends.Record{Key: "k"}, 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(tmp); err != nil || !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("$TMPDIR was changed at %v: %v", after.ModTime(), err)
 	}
 }
 

@@ -31,6 +31,7 @@ var roles = map[string]func(args []string){
 	"block":   roleBlock,
 	"pending": rolePending,
 	"osexec":  roleOSExec,
+	"few":     roleFewFiles,
 	"seccomp": roleSeccomp,
 	headless:  roleHeadless,
 }

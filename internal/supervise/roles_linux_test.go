@@ -183,3 +183,13 @@ func roleOSExec(args []string) {
 	r := t.Wait()
 	fmt.Println(r.Code, r.Gone, r.Left, <-done, hook.Wait())
 }
+
+// roleFewFiles may open no descriptor any more.
+func roleFewFiles([]string) {
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: 3}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err := Listen()
+	fmt.Println(err)
+}

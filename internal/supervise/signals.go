@@ -3,6 +3,7 @@
 package supervise
 
 import (
+	"fmt"
 	"os"
 	"sync"
 	"syscall"
@@ -44,7 +45,7 @@ type Signals struct {
 func Listen() (*Signals, error) {
 	var p [2]int
 	if err := pipe(&p); err != nil {
-		return nil, os.NewSyscallError("pipe", err)
+		return nil, fmt.Errorf("signals cannot be caught: pipe: %w; raise ulimit -n, or close what this process was started with", err)
 	}
 	unix.SetNonblock(p[0], true)
 	unix.SetNonblock(p[1], true)

@@ -129,3 +129,13 @@ func TestTermContinuesAStoppedTree(t *testing.T) {
 		t.Errorf("%+v", rep)
 	}
 }
+
+func TestNoDescriptorsForSignals(t *testing.T) {
+	out, err := role(t, "few").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(out); !strings.HasPrefix(got, "signals cannot be caught: ") || !strings.Contains(got, "too many open files; raise ulimit -n") {
+		t.Errorf("told %q", got)
+	}
+}

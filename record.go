@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 	"time"
@@ -70,17 +71,21 @@ func (r *runner) recordNow() backends.Record {
 	if r.b != nil {
 		rec.Backend = r.b.Name()
 	}
+	began := bootNow() // what StartedAt is on the boot clock
 	rec.StartedAt = time.Now().UTC()
-	if r.lease != nil {
+	switch {
+	case r.lease != nil:
 		g := r.lease.Grant()
-		rec.Token, rec.Slot, rec.Attempt, rec.StartedAt = g.Token, &g.Slot, g.Attempt, g.AcquiredAt
+		rec.Token, rec.Slot, rec.Attempt, rec.StartedAt, began = g.Token, &g.Slot, g.Attempt, g.AcquiredAt, r.sentAt
 		if r.fellBack != nil {
 			rec.Token = 0 // COMMAND was given none either
 		}
+	case r.started != 0: // without a lease
+		rec.StartedAt, began = rec.StartedAt.Add(r.started-began), r.started
 	}
 	rec.EndedAt = rec.StartedAt
-	if rec.Duration != nil {
-		rec.EndedAt = rec.StartedAt.Add(*rec.Duration)
+	if rec.Duration != nil { // which begins with COMMAND: on a busy machine, or behind a record store, long after the grant
+		rec.EndedAt = rec.StartedAt.Add(cmp.Or(r.started, bootNow()) + *rec.Duration - began)
 	}
 	return rec
 }

@@ -36,7 +36,8 @@ type runner struct {
 	lease   backends.Lease // nil without a lease: refused, or --on-unavailable run
 	keep    *keeper
 	waited  time.Duration
-	started time.Duration // when COMMAND was started, on the boot clock
+	sentAt  time.Duration // when the lease was asked for that was granted, on the boot clock
+	started time.Duration // when COMMAND was started, on the same
 	record  backends.Record
 
 	unanswered error // why COMMAND runs without a lease; nil where it does not
@@ -167,7 +168,7 @@ func (r *runner) startKeeping(g granted, deadline *supervise.Deadline) (stop fun
 		deadline.Never()
 		return func() {}
 	}
-	r.lease = g.lease
+	r.lease, r.sentAt = g.lease, g.sentAt
 	r.keep = newKeeper(g.lease, newTiming(g.lease.Grant(), r.cfg), g.sentAt, bootNow)
 	r.keep.onState = r.tellState
 	if r.cfg.OnLost == "continue" {

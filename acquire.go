@@ -80,8 +80,7 @@ func doRenew(c *call) int {
 			ttl = l.Grant().TTL
 		}
 		err := l.Renew(ctx, ttl)
-		fixed, ok := l.(backends.Fixed)
-		if length := l.Grant().TTL; err == nil && ok && fixed.FixedTTL() && length != ttl {
+		if length := l.Grant().TTL; err == nil && backends.AnyFixed(l) && length != ttl {
 			c.ui.warn("the lease of %q lasts for %s from now on, and not for the %s of --ttl: %s settled its length when it was granted", c.cfg.Key, shortDuration(length), shortDuration(ttl), b.Name())
 			ttl = length
 		}

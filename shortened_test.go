@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/backends/multi"
+	"github.com/lockrun/lockrun/backends/recorded"
 )
 
 // frugal is a store that grants no lease longer than most, as ZooKeeper does.
@@ -107,21 +109,30 @@ func TestDoctorJudgesByWhatTheStoreGrants(t *testing.T) {
 	}
 }
 
-// Whoever renews for longer than the store can keep the lease must not believe in it.
+// Whoever renews for longer than the store can keep the lease must not believe in it, also where that store is one of several,
+// or another has the record.
 func TestRenewTellsOfALengthThatCannotChange(t *testing.T) {
 	store, _ := inMemory()
-	open := func(context.Context, *Config) (backends.Backend, error) {
-		return frugal{store.Open(), 39 * time.Second}, nil
-	}
-	got := invoke(t, open, nil, "acquire", "--key", "k", "--ttl", "39s")
-	token := strings.TrimSpace(got.out)
-	if got.code != 0 || token == "" {
-		t.Fatalf("%+v", got)
-	}
-	if got := invoke(t, open, nil, "renew", "--key", "k", "--token", token); got.code != 0 || got.err != "" {
-		t.Errorf("%+v", got)
-	}
-	if got := invoke(t, open, nil, "renew", "--key", "k", "--token", token, "--ttl", "10m"); got.code != 0 || !strings.Contains(got.err, "lasts for 39s from now on, and not for the 10m of --ttl") {
-		t.Errorf("%+v", got)
+	other, _ := inMemory()
+	of := func() backends.Backend { return frugal{store.Open(), 39 * time.Second} }
+	for key, whole := range map[string]func() backends.Backend{
+		"alone":   of,
+		"several": func() backends.Backend { return multi.New([]backends.Backend{other.Open(), of()}, time.Minute) },
+		"recorded": func() backends.Backend {
+			return recorded.Decorate(of(), nil, recorded.Options{Record: other.Open(), Timeout: time.Minute})
+		},
+	} {
+		open := func(context.Context, *Config) (backends.Backend, error) { return whole(), nil }
+		got := invoke(t, open, nil, "acquire", "--key", key, "--ttl", "39s")
+		token := strings.TrimSpace(got.out)
+		if got.code != 0 || token == "" {
+			t.Fatalf("%s: %+v", key, got)
+		}
+		if got := invoke(t, open, nil, "renew", "--key", key, "--token", token); got.code != 0 || got.err != "" {
+			t.Errorf("%s: %+v", key, got)
+		}
+		if got := invoke(t, open, nil, "renew", "--key", key, "--token", token, "--ttl", "10m"); got.code != 0 || !strings.Contains(got.err, "lasts for 39s from now on, and not for the 10m of --ttl") {
+			t.Errorf("%s: %+v", key, got)
+		}
 	}
 }

@@ -26,6 +26,7 @@ package backends
 import (
 	"context"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -229,6 +230,14 @@ type Limiter interface {
 // whatever ttl it is given.
 type Fixed interface {
 	FixedTTL() bool
+}
+
+// AnyFixed tells whether one of these leases is of fixed length, and so all of them together. A nil lease is not.
+func AnyFixed(leases ...Lease) bool {
+	return slices.ContainsFunc(leases, func(l Lease) bool {
+		f, ok := l.(Fixed)
+		return ok && f.FixedTTL()
+	})
 }
 
 // FilesOf are the descriptors of those leases that have any. A nil lease has none.

@@ -23,7 +23,10 @@ type lease struct {
 	lost  error  // what the first part that was found lost said
 }
 
-var _ backends.Liveness = (*lease)(nil)
+var (
+	_ backends.Liveness = (*lease)(nil)
+	_ backends.Fixed    = (*lease)(nil)
+)
 
 // combine is what all grants come to: the first one's, but no longer than any of them.
 func combine(parts []backends.Lease) backends.Grant {
@@ -45,6 +48,9 @@ func (l *lease) Grant() backends.Grant { return l.grant }
 
 // Files are those of all parts.
 func (l *lease) Files() []*os.File { return backends.FilesOf(l.parts...) }
+
+// FixedTTL is true where a part does not get longer: the lease ends with the first of them.
+func (l *lease) FixedTTL() bool { return backends.AnyFixed(l.parts...) }
 
 // on says which part is lost.
 func (l *lease) on(i int) error { return fmt.Errorf("%w (on %s)", backends.ErrLost, l.b.all[i].Name()) }

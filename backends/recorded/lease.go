@@ -29,7 +29,10 @@ type lease struct {
 	over   bool           // the record was told of the end
 }
 
-var _ backends.Liveness = (*lease)(nil)
+var (
+	_ backends.Liveness = (*lease)(nil)
+	_ backends.Fixed    = (*lease)(nil)
+)
 
 // newLease is a lease whose run has the record rec, or none. Attempts are counted by the record store.
 func (b *backend) newLease(r backends.Request, l, rec backends.Lease) *lease {
@@ -51,6 +54,9 @@ func (l *lease) Grant() backends.Grant { return l.grant }
 
 // Files are those of both.
 func (l *lease) Files() []*os.File { return backends.FilesOf(l.lease, l.recorded()) }
+
+// FixedTTL is the lease's.
+func (l *lease) FixedTTL() bool { return backends.AnyFixed(l.lease) }
 
 func (l *lease) recorded() backends.Lease {
 	l.mu.Lock()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -18,14 +19,20 @@ type tally struct {
 	begun   bool                 // the whole history was counted
 	settled time.Time            // what ended before this moment of the store's clock is counted for good
 	seen    map[runMark]lastSeen // what ended since, as it was counted
+	met     map[runMark]int      // refusals of this update that nothing tells apart, and how many of them there were so far
 	crashed map[string][]int64   // by key: tokens of crashed leases that nobody has taken over as far as is known
 }
 
-// runMark tells runs apart. Refusals have no token, but no two of a key end in the same microsecond.
+// runMark tells runs apart. Refusals have no token, and several of a key may end at the same instant: there are stores that
+// tell the time in milliseconds.
 type runMark struct {
 	key   string
 	token int64
-	ended int64 // microseconds; 0 where there is a token: the end of a lost run may be corrected
+
+	// Of a refusal. Where there is a token these are empty: end and outcome of a lost run may be corrected.
+	ended   int64 // microseconds
+	outcome backends.Outcome
+	nth     int // of those that are equal else
 }
 
 type lastSeen struct {
@@ -37,7 +44,8 @@ type lastSeen struct {
 const overlap = 10 * time.Minute
 
 func newTally(bound time.Duration) *tally {
-	return &tally{set: metrics.NewSet(false), bound: bound, seen: map[runMark]lastSeen{}, crashed: map[string][]int64{}}
+	return &tally{set: metrics.NewSet(false), bound: bound, seen: map[runMark]lastSeen{}, met: map[runMark]int{},
+		crashed: map[string][]int64{}}
 }
 
 // within calls f with a context that ends after d.
@@ -55,6 +63,7 @@ func (t *tally) update(ctx context.Context, b backends.Backend) error {
 		return err
 	}
 	next := now.Add(-overlap)
+	clear(t.met)
 	if t.begun {
 		err = t.countSince(ctx, b, t.settled)
 	} else {
@@ -80,7 +89,7 @@ func (t *tally) update(ctx context.Context, b backends.Backend) error {
 // countAll counts the whole history. However large that is, it takes memory for the keys and not for the runs.
 func (t *tally) countAll(ctx context.Context, b backends.Backend) error {
 	if w, ok := backends.Historian(b).(backends.Walker); ok {
-		return t.walk(ctx, w)
+		return t.walk(ctx, b.Name(), w)
 	}
 	states, err := within(ctx, t.bound, func(ctx context.Context) ([]backends.State, error) { return b.Status(ctx) })
 	if err != nil {
@@ -106,19 +115,24 @@ func (t *tally) countAll(ctx context.Context, b backends.Backend) error {
 }
 
 // walk bounds the time in which nothing is told, instead of the whole: how long that takes depends on the store's size.
-func (t *tally) walk(ctx context.Context, w backends.Walker) error {
+func (t *tally) walk(ctx context.Context, name string, w backends.Walker) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silent := time.AfterFunc(t.bound, cancel)
 	defer silent.Stop()
 	n := 0
-	return w.Walk(ctx, backends.Query{}, func(r *backends.Record) error {
+	err := w.Walk(ctx, backends.Query{}, func(r *backends.Record) error {
 		if n++; n%1000 == 0 {
 			silent.Reset(t.bound)
 		}
 		t.record(r)
 		return nil
 	})
+	if !silent.Stop() && err != nil { // the store says that it was interrupted
+		return &backends.Error{Op: "metrics", Backend: name, Err: fmt.Errorf("no answer in time, after %d records of the history", n),
+			Remedy: "is the server alive, and the network open? --backend-timeout bounds the wait"}
+	}
+	return err
 }
 
 // firstPage is how many records an update asks for at first.
@@ -149,13 +163,12 @@ func (t *tally) countSince(ctx context.Context, b backends.Backend, since time.T
 // record counts a run, unless it was counted before. One whose record was corrected since (crashed became lost) counts
 // with both outcomes: a counter cannot take anything back, and the correction must not go unnoticed.
 func (t *tally) record(r *backends.Record) {
-	m := runMark{key: r.Key, token: r.Token}
-	if r.Token == 0 {
-		m.ended = r.EndedAt.UnixMicro()
-	}
 	sums := t.set.Key(r.Key)
-	before, again := t.seen[m]
+	var before lastSeen
+	again := false
 	if !r.EndedAt.Before(t.settled) {
+		m := t.mark(r)
+		before, again = t.seen[m]
 		t.seen[m] = lastSeen{r.Outcome, r.EndedAt}
 	}
 	switch {
@@ -167,6 +180,17 @@ func (t *tally) record(r *backends.Record) {
 	case before.outcome != r.Outcome:
 		sums.Count(string(r.Outcome))
 	}
+}
+
+// mark is the record's, which it has again in the next update.
+func (t *tally) mark(r *backends.Record) runMark {
+	if r.Token != 0 {
+		return runMark{key: r.Key, token: r.Token}
+	}
+	m := runMark{key: r.Key, ended: r.EndedAt.UnixMicro(), outcome: r.Outcome}
+	t.met[m]++
+	m.nth = t.met[m]
+	return m
 }
 
 // runOf is what a record tells of a run.

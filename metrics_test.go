@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -119,6 +120,34 @@ func (w walker) Walk(ctx context.Context, q backends.Query, f func(*backends.Rec
 	return err
 }
 
+// stopping is a walker that tells one record and no more.
+type stopping struct{ walker }
+
+func (s stopping) Walk(ctx context.Context, q backends.Query, f func(*backends.Record) error) error {
+	q.Limit = 1
+	if err := s.walker.Walk(ctx, q, f); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return &backends.Error{Op: "history", Backend: s.Name(), Err: ctx.Err()}
+}
+
+// A store that stops in the middle of its history has not answered in time, and nobody has cancelled anything.
+func TestATallyOfAStoreThatFallsSilent(t *testing.T) {
+	store := eventful(t)
+	synctest.Test(t, func(t *testing.T) {
+		err := newTally(5*time.Second).update(t.Context(), stopping{walker{store.Open()}})
+		if codeOf(err) != codeUnavailable || !strings.Contains(err.Error(), "metrics on memory:: no answer in time, after 1 records") || strings.Contains(err.Error(), "cancel") {
+			t.Errorf("%v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // told to end, which is nothing of the store's
+		if err := newTally(5*time.Second).update(ctx, stopping{walker{store.Open()}}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // A counter must not fall when the store forgets, nor count anything twice.
 func TestATallyOutlivesTheHistory(t *testing.T) {
 	store := memory.New(time.Now, backends.Keep{Runs: 5})
@@ -186,6 +215,31 @@ func TestATallyFollowsACrash(t *testing.T) {
 	}
 	for range 2 {
 		update(`lockrun_takeovers_total{key="k"} 1`, `lockrun_runs_total{key="k",outcome="lost"} 1`, `lockrun_runs_total{key="k",outcome="crashed"} 1`)
+	}
+}
+
+// Several hosts that are refused in the same millisecond are several, also where the store tells no more of the time.
+func TestATallyCountsRefusalsOfOneInstant(t *testing.T) {
+	now := time.Now()
+	store := memory.New(func() time.Time { return now }, backends.DefaultKeep)
+	b := store.Open()
+	tally := newTally(time.Minute)
+	taken(t, store, backends.Request{Key: "k"})
+	for want := 1; want <= 3; want++ {
+		_, err := b.Acquire(t.Context(), backends.Request{Key: "k", Owner: backends.NewOwner(), TTL: time.Minute, Slots: 1, Last: true})
+		var held *backends.HeldError
+		if !errors.As(err, &held) {
+			t.Fatal(err)
+		}
+		if want == 1 {
+			continue // two at the first look, and one more at the next
+		}
+		for range 2 {
+			if err := tally.update(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+			wantLines(t, textOf(t, tally), fmt.Sprintf(`lockrun_runs_total{key="k",outcome="skipped"} %d`, want))
+		}
 	}
 }
 

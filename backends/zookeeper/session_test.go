@@ -266,7 +266,9 @@ func TestOldRunIDsGo(t *testing.T) {
 	b := opened(t, s.url, backends.Options{Keep: backends.Keep{DoneAge: time.Millisecond}})
 	r := request("k")
 	r.RunID = "new"
-	release(t, acquire(t, b, r))
+	if err := acquire(t, b, r).Release(within(t, enough), backends.End{Outcome: backends.Failed}); err != nil {
+		t.Fatal(err)
+	}
 	part := parent(idPath(s.c.keyPath("k"), "new"))
 	for i := range 300 {
 		if _, err := s.conn.Create(fmt.Sprint(part, "/old", i), nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
@@ -275,7 +277,10 @@ func TestOldRunIDsGo(t *testing.T) {
 	}
 	for range 100 {
 		r.Owner = backends.NewOwner()
-		release(t, acquire(t, b, r))
+		l := acquire(t, b, r)
+		if err := l.Release(within(t, enough), backends.End{Outcome: backends.Failed}); err != nil { // with success it might still be done
+			t.Fatal(err)
+		}
 	}
 	if names, _, err := s.conn.Children(part); err != nil || len(names) > 150 {
 		t.Errorf("%d run ids are left of 300 whose time is over, %v", len(names), err)

@@ -30,8 +30,9 @@ type store struct {
 
 var chroots atomic.Int64
 
-// chroot is a name that no other store of this test process has.
-func chroot() string { return fmt.Sprintf("/tests/t%d", chroots.Add(1)) }
+// chroot is a name that no other store of this test process has. There is no node above that several would share: whoever made
+// it with credentials would close it to the others.
+func chroot() string { return fmt.Sprintf("/t%d", chroots.Add(1)) }
 
 // newStore sets a chroot up at url, which names one.
 func newStore(t testing.TB, url string) *store {

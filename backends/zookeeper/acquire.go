@@ -28,12 +28,18 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	s, err := b.leaseSession(r.TTL)
+	q := query{runID: r.RunID, timeless: true}
+	first := b.glanceAt(r.Key, q)
+	s, err := b.sessionOf(sessionFor(r.TTL), false, first)
 	if err != nil {
 		return nil, b.fail(ctx, "acquire", err)
 	}
 	g := &granting{b: b, s: s, r: r}
-	err = b.updateKnown(ctx, s, r.Key, query{runID: r.RunID, timeless: true}, func(v *view) (*edit, error) { return g.decide(ctx, v) })
+	var seen *view
+	if s.first == first { // the session was made for this
+		seen = b.seen(ctx, s, first)
+	}
+	err = b.updateKnown(ctx, s, r.Key, q, seen, func(v *view) (*edit, error) { return g.decide(ctx, v) })
 	switch {
 	case settled(err):
 		if r.Last {

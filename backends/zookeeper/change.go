@@ -202,8 +202,8 @@ func (b *backend) ensureKey(ctx context.Context, s *session, key string) error {
 }
 
 // updateKnown is update for changes that make a key known.
-func (b *backend) updateKnown(ctx context.Context, s *session, key string, q query, f func(*view) (*edit, error)) error {
-	return b.update(ctx, s, key, q, nil, func(v *view) (*edit, error) {
+func (b *backend) updateKnown(ctx context.Context, s *session, key string, q query, known *view, f func(*view) (*edit, error)) error {
+	return b.update(ctx, s, key, q, known, func(v *view) (*edit, error) {
 		if v.found {
 			return f(v)
 		}

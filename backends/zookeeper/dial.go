@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -81,7 +82,7 @@ func (s *session) dial(network, address string, _ time.Duration) (net.Conn, erro
 		}
 		c = secure
 	}
-	l := &link{Conn: c, s: s, address: address}
+	l := s.newLink(c, address)
 	l.late = time.AfterFunc(bound, func() {
 		l.overdue.Store(true)
 		l.Conn.Close()
@@ -94,6 +95,19 @@ func (s *session) dial(network, address string, _ time.Duration) (net.Conn, erro
 	}
 	s.link = l
 	return l, nil
+}
+
+// newLink is a connection that will log in, and, where it is the session's first, ask what is to be asked ahead.
+func (s *session) newLink(c net.Conn, address string) *link {
+	l := &link{Conn: c, s: s, address: address}
+	if s.c.user != "" {
+		l.login = login(s.c.user, s.c.password)
+		l.ahead.open = append(l.ahead.open, l.login)
+	}
+	if s.first != nil && !s.asking.Swap(true) {
+		l.ahead.open = append(l.ahead.open, s.first.questions...)
+	}
+	return l
 }
 
 // dialBound leaves time for another server within the time-out.
@@ -133,11 +147,15 @@ type link struct {
 	greeted atomic.Bool // the answer to the request for a session has come
 	head    []byte
 	lengths lengths // of answers; one goroutine reads
+	ahead   ahead
+	asked   bool      // they were sent
+	login   *question // nil without credentials
 }
 
 // The first answer of a server is its length, the protocol's version, the session's length in ms and its id.
 const (
 	timeoutAt = 8
+	sessionAt = 12
 	headSize  = 20
 )
 
@@ -146,13 +164,12 @@ func (l *link) Read(b []byte) (int, error) {
 	if bad := l.lengths.look(b[:n]); bad != nil {
 		n, err = 0, bad
 	}
-	if len(l.head) < headSize {
-		l.head = append(l.head, b[:min(n, headSize-len(l.head))]...)
-		if len(l.head) == headSize {
-			l.late.Stop()
-			l.greeted.Store(true)
-			l.s.greeted(time.Duration(int32(binary.BigEndian.Uint32(l.head[timeoutAt:]))) * time.Millisecond)
-		}
+	l.ahead.look(b[:n])
+	if bad := l.greet(b[:n]); bad != nil {
+		n, err = 0, bad
+	}
+	if err != nil {
+		l.ahead.over()
 	}
 	if err != nil && !l.greeted.Load() {
 		switch {
@@ -166,12 +183,38 @@ func (l *link) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// errNoLength is a session that ends at once. The client would end the program with a panic.
+var errNoLength = errors.New("the server gave a session of no length")
+
+// greet looks for the answer to the request for a session.
+func (l *link) greet(b []byte) error {
+	if len(l.head) == headSize {
+		return nil
+	}
+	l.head = append(l.head, b[:min(len(b), headSize-len(l.head))]...)
+	if len(l.head) < headSize {
+		return nil
+	}
+	length, id := int32(binary.BigEndian.Uint32(l.head[timeoutAt:])), binary.BigEndian.Uint64(l.head[sessionAt:])
+	if length <= 0 && id != 0 {
+		return errNoLength
+	}
+	l.late.Stop()
+	l.greeted.Store(true)
+	l.s.greeted(time.Duration(length) * time.Millisecond)
+	return nil
+}
+
 // opCloseSession is the code of the request that ends a session, after its length and its number.
 const opCloseSession = -11
 
 func (l *link) Write(b []byte) (int, error) {
 	if l.silent.Load() {
 		return 0, net.ErrClosed
+	}
+	if !l.asked { // this is the request for a session
+		l.asked = true
+		return l.writeFirst(b)
 	}
 	n, err := l.Conn.Write(b)
 	if len(b) == 12 && int32(binary.BigEndian.Uint32(b[8:])) == opCloseSession {
@@ -180,7 +223,22 @@ func (l *link) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// askedAt is where the request for a session has its length: behind its own, the protocol's version and a transaction.
+const askedAt = 16
+
+// writeFirst sends b, which is the request for a session, and what is asked ahead, together. The client would ask for no more
+// than it was given last, even where that server was alone in giving less; and it leaves out that a server without a quorum
+// will not do, which servers since 3.4 write a warning about each time.
+func (l *link) writeFirst(b []byte) (int, error) {
+	first := append(bytes.Clone(b), 0)
+	binary.BigEndian.PutUint32(first, uint32(len(first)-4))
+	binary.BigEndian.PutUint32(first[askedAt:], uint32(l.s.asked/time.Millisecond))
+	n, err := l.Conn.Write(append(first, l.ahead.request()...))
+	return min(n, len(b)), err
+}
+
 func (l *link) Close() error {
 	l.late.Stop()
+	l.ahead.over()
 	return l.Conn.Close()
 }

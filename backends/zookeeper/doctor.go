@@ -216,7 +216,7 @@ func (e *examination) limits(ctx context.Context) {
 // longestSession finds out how long a session may be, by asking for one that is too long: words that would tell are often
 // not allowed.
 func (b *backend) longestSession(ctx context.Context) (time.Duration, error) {
-	long, err := newSession(b.c, longestSession)
+	long, err := newSession(b.c, longestSession, nil)
 	if err != nil {
 		return 0, err
 	}

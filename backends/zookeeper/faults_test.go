@@ -201,7 +201,7 @@ func TestALostAnswerIsRecognised(t *testing.T) {
 	}
 }
 
-// The answer to the login is lost while the connection stays: it is sent again on another one, within the same Acquire.
+// The login goes along with the request for a session, on each connection. Where the answers are lost it is sent again.
 func TestALostLogin(t *testing.T) {
 	z := oneServer(t)
 	p := testserver.StartProxy(t, z.Addr())
@@ -209,7 +209,16 @@ func TestALostLogin(t *testing.T) {
 	for _, after := range []testserver.After{testserver.KeepOpen, testserver.CloseIt} {
 		b := opened(t, strings.Replace(s.url, z.Addr(), p.Addr(), 1), backends.Options{})
 		lost := p.LoseReply("digest", after)
-		release(t, acquire(t, b, request("k")))
+		err := backends.UntilAnswered(within(t, enough), func() error {
+			l, err := b.Acquire(within(t, enough), request("k"))
+			if err == nil {
+				release(t, l)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if !lost() {
 			t.Errorf("the answer was not lost")
 		}

@@ -124,7 +124,7 @@ func (b *backend) change(ctx context.Context, op, key string, create bool, f fun
 	}
 	do := func(v *view) (*edit, error) { return f(s, v) }
 	if create {
-		err = b.updateKnown(ctx, s, key, query{}, do)
+		err = b.updateKnown(ctx, s, key, query{}, nil, do)
 	} else {
 		err = b.update(ctx, s, key, query{}, nil, do)
 	}

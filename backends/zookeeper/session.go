@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -19,16 +20,18 @@ type session struct {
 	life  context.Context // ends with close
 	end   context.CancelFunc
 
-	brittle bool // it ends with its first connection: see watchSession
+	brittle bool    // it ends with its first connection: see watchSession
+	first   *glance // what its first connection asks ahead; nil: nothing
 
 	started chan struct{} // closed when conn is set
 	endSent chan struct{} // closed when the request that ends the session is on its way
 	endOnce sync.Once
+	asking  atomic.Bool // first was handed to a connection
 
 	mu       sync.Mutex
 	up       bool
 	left     bool // closed for ever, and to be left to its time-out
-	authed   bool // the credentials were sent once; the client repeats them by itself
+	served   bool // it was up once
 	granted  time.Duration
 	link     *link
 	cause    error // why there is no connection; nil while there is one
@@ -42,9 +45,10 @@ type silence struct{}
 
 func (silence) Printf(string, ...any) {}
 
-// newSession asks for a session that lives as long as asked without a word from us. It returns at once; await waits.
-func newSession(c *config, asked time.Duration) (*session, error) {
-	return connect(&session{c: c, asked: asked})
+// newSession asks for a session that lives as long as asked without a word from us, and for what first says. It returns at
+// once; await waits.
+func newSession(c *config, asked time.Duration, first *glance) (*session, error) {
+	return connect(&session{c: c, asked: asked, first: first})
 }
 
 func connect(s *session) (*session, error) {
@@ -74,7 +78,7 @@ func (s *session) event(e zk.Event) {
 	case e.State == zk.StateDisconnected || e.State == zk.StateConnecting:
 		s.mu.Lock()
 		s.up = false
-		if s.brittle && s.authed {
+		if s.brittle && s.served {
 			s.end()
 		}
 		s.mu.Unlock()
@@ -91,16 +95,16 @@ func (s *session) greeted(d time.Duration) {
 	s.granted = d
 }
 
-// connected sends the credentials, the first time, before anything else is asked.
+// connected waits for the login, which the link has sent, before anything else is asked.
 func (s *session) connected() {
 	<-s.started
 	s.mu.Lock()
-	l, login := s.link, s.c.user != "" && !s.authed
+	l := s.link
 	s.mu.Unlock()
-	if login {
-		late := time.AfterFunc(s.dialBound(), func() { l.Close() })
-		defer late.Stop()
-		if err := s.conn.AddAuth("digest", []byte(s.c.user+":"+s.c.password)); err != nil {
+	if l.login != nil {
+		t := time.NewTimer(s.dialBound())
+		defer t.Stop()
+		if _, err := l.login.wait(s.life, t.C); err != nil {
 			s.failed("logging in at "+l.address, err)
 			l.Close() // the next connection tries again
 			return
@@ -111,7 +115,7 @@ func (s *session) connected() {
 	if s.link != l || s.conn.State() != zk.StateHasSession {
 		return // gone again
 	}
-	s.up, s.authed, s.cause, s.attempts, s.failures = true, true, nil, 0, 0
+	s.up, s.served, s.cause, s.attempts, s.failures = true, true, nil, 0, 0
 	s.tell()
 }
 

@@ -106,28 +106,32 @@ func grantable(ttl, d time.Duration) time.Duration { return min(ttl, d-lag(d)) }
 
 // leaseSession is a session that is as long as a lease of ttl needs. Leases of one length share one.
 func (b *backend) leaseSession(ttl time.Duration) (*session, error) {
-	return b.sessionOf(sessionFor(ttl), false)
+	return b.sessionOf(sessionFor(ttl), false, nil)
 }
 
 // session is any session: one that is there, or a new one long enough for an operation whose connection breaks.
 func (b *backend) session(context.Context) (*session, error) {
-	return b.sessionOf(b.usualSession(), true)
+	return b.sessionOf(b.usualSession(), true, nil)
 }
 
 func (b *backend) usualSession() time.Duration { return max(2*b.c.timeout, 10*time.Second) }
 
-func (b *backend) sessionOf(asked time.Duration, any bool) (*session, error) {
+// sessionOf finds a session of the length asked for, or any where there is none, or makes one that begins with first.
+func (b *backend) sessionOf(asked time.Duration, any bool, first *glance) (*session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil, errClosed
 	}
 	for _, s := range b.sessions {
-		if any || s.asked == asked {
+		if s.asked == asked {
 			return s, nil
 		}
 	}
-	s, err := newSession(b.c, asked)
+	if any && len(b.sessions) > 0 {
+		return b.sessions[0], nil
+	}
+	s, err := newSession(b.c, asked, first)
 	if err == nil {
 		b.sessions = append(b.sessions, s)
 	}

@@ -8,8 +8,12 @@ import (
 // maxAnswer bounds an answer. Servers send a megabyte unless told otherwise (jute.maxbuffer), and lists of names more.
 const maxAnswer = 64 << 20
 
+// minAnswer is what each answer begins with: a number, a transaction and an error.
+const minAnswer = 16
+
 // lengths looks at the length in front of each answer as it is read. The client takes any for granted and asks for that much
-// memory at once: four bytes of a hostile server, or of another protocol, would cost 4 GB.
+// memory at once: four bytes of a hostile server, or of another protocol, would cost 4 GB. One that is too short would end
+// the program with a panic.
 type lengths struct {
 	head []byte // what has come of the present length
 	body int    // bytes of the present answer that are still to come
@@ -31,7 +35,7 @@ func (f *lengths) look(b []byte) error {
 			return nil
 		}
 		size := binary.BigEndian.Uint32(f.head)
-		if size > maxAnswer {
+		if size < minAnswer || size > maxAnswer {
 			return fmt.Errorf("an answer that begins with %q: not a ZooKeeper server's", f.head)
 		}
 		f.body, f.head = int(size), f.head[:0]

@@ -10,7 +10,7 @@ import (
 )
 
 func TestLengthsOfAnswers(t *testing.T) {
-	good := "\x00\x00\x00\x02ab\x00\x00\x00\x00\x00\x00\x00\x05hello"
+	good := "\x00\x00\x00\x10" + strings.Repeat("a", 16) + "\x00\x00\x00\x11" + strings.Repeat("b", 17)
 	for size := 1; size <= len(good); size++ {
 		var f lengths
 		for rest := good; rest != ""; rest = rest[min(size, len(rest)):] {
@@ -24,6 +24,10 @@ func TestLengthsOfAnswers(t *testing.T) {
 		f = lengths{}
 		if f.look([]byte(good)) != nil || f.look([]byte("\xff\xff\xff")) != nil || f.look([]byte("\xff")) == nil {
 			t.Error("a length of 4 GB is let through")
+		}
+		f = lengths{}
+		if f.look([]byte("\x00\x00\x00\x0f")) == nil {
+			t.Error("a length below that of the shortest answer is let through")
 		}
 	}
 }

@@ -21,6 +21,7 @@ var (
 	errNotInitialised = errors.New("the chroot has not been set up")
 	errForeign        = errors.New("what stands under this key was not written by lockrun")
 	errNewer          = errors.New("what stands under this key was written by a newer lockrun")
+	errShortened      = errors.New("the session was shortened")
 )
 
 // keyFault is why one key cannot be read, whatever may be known of others.
@@ -117,6 +118,8 @@ func (b *backend) advise(err error) (remedy string, permanent bool) {
 		return "run lockrun init against this backend", true
 	case errors.Is(err, errForeign):
 		return "another program uses this name: choose another key or another chroot", true
+	case errors.Is(err, errShortened):
+		return "give all servers the same tickTime and maxSessionTimeout", false
 	case errors.Is(err, errNewer):
 		return "update lockrun on this host", true
 	case errors.Is(err, zk.ErrNoAuth) && b.c.user == "":

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,18 @@ func (l *lease) Renew(ctx context.Context, _ time.Duration) error {
 	if id := l.s.conn.SessionID(); !l.attached && stat.EphemeralOwner != id {
 		return l.b.fail(ctx, "renew", fmt.Errorf("the lease lives in session %#x, and this is %#x", stat.EphemeralOwner, id))
 	}
-	return nil
+	return l.enough(ctx)
+}
+
+// enough makes sure that the session is still as long as the lease relies on. A server with other limits than the one that
+// granted it shortens it when the client comes to that server, and says so to the client alone.
+func (l *lease) enough(ctx context.Context) error {
+	kept := l.s.limit()
+	if l.attached || grantable(l.grant.TTL, kept) >= l.grant.TTL {
+		return nil
+	}
+	server := l.s.leave()
+	return l.b.fail(ctx, "renew", fmt.Errorf("%w: %s keeps it for %v, and the lease relies on %v", errShortened, server, kept, l.grant.TTL))
 }
 
 // Release ends the lease; see backends.Lease.
@@ -200,7 +212,8 @@ func (b *backend) findRun(ctx context.Context, s *session, v *view, token int64,
 
 // Abandon undoes an Acquire that nobody learnt of, its attempt included; only the token stays used up.
 func (b *backend) Abandon(ctx context.Context, r backends.Request) error {
-	s, err := b.session(ctx)
+	// In the session that took it: what was sent there and not answered yet is carried out before this.
+	s, err := b.sessionOf(cmp.Or(sessionFor(r.TTL), b.usualSession()), true, nil)
 	if err != nil {
 		return b.fail(ctx, "give back", err)
 	}

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"context"
 	"net"
 	"strings"
 	"testing"
@@ -30,6 +31,17 @@ func TestLengthsOfAnswers(t *testing.T) {
 			t.Error("a length below that of the shortest answer is let through")
 		}
 	}
+}
+
+// A session of no length would have the client divide by it.
+func TestASessionOfNoLength(t *testing.T) {
+	b := opened(t, oneServer(t).URL("/x"), backends.Options{}).(*backend)
+	b.c.dial = func(_ context.Context, network, address string) (net.Conn, error) {
+		c, err := net.Dial(network, address)
+		return &shortening{Conn: c, ms: 0}, err
+	}
+	_, err := b.Acquire(within(t, enough), request("k"))
+	unknown(t, err, false, "session of no length")
 }
 
 // What says that four gigabytes follow is not waited for, nor is memory asked for.

@@ -182,6 +182,15 @@ func (s *session) limit() time.Duration {
 	return s.granted
 }
 
+// leave goes from the server that the session is at to the next one.
+func (s *session) leave() (server string) {
+	s.mu.Lock()
+	l := s.link
+	s.mu.Unlock()
+	l.Close()
+	return l.address
+}
+
 // closeBound is how long the last request may take to be written.
 const closeBound = 200 * time.Millisecond
 

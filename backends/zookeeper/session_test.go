@@ -2,10 +2,12 @@ package zookeeper
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,6 +182,106 @@ func TestCloseDuringAReconnectGivesNothingBack(t *testing.T) {
 	eventually(t, "the client has ended", func() bool { return own.conn.State() == zk.StateDisconnected })
 	if n := s.leases("k"); len(n) != 1 {
 		t.Errorf("closed, and the leases are %v", n)
+	}
+}
+
+// shortening is a way to a server that gives shorter sessions than others.
+type shortening struct {
+	net.Conn
+	ms   uint32
+	read int
+}
+
+func (c *shortening) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	given := binary.BigEndian.AppendUint32(nil, c.ms)
+	for i := range n {
+		if at := c.read + i - timeoutAt; at >= 0 && at < len(given) {
+			b[i] = given[at]
+		}
+	}
+	c.read += n
+	return n, err
+}
+
+// A server that keeps sessions for less than the one that granted the lease makes it end for others before it ends for its
+// holder. Beats there are none, and the next server is asked for the length that the first one gave.
+func TestAServerThatShortensTheSession(t *testing.T) {
+	s := newStore(t, oneServer(t).URL(chroot()))
+	b := opened(t, s.url, backends.Options{}).(*backend)
+	var ms atomic.Uint32
+	b.c.dial = func(_ context.Context, network, address string) (net.Conn, error) {
+		c, err := net.Dial(network, address)
+		if give := ms.Load(); give != 0 && err == nil {
+			c = &shortening{Conn: c, ms: give}
+		}
+		return c, err
+	}
+	l := acquire(t, b, request("k"))
+	renew(t, l)
+	own := b.sessions[0]
+	granted := own.limit()
+	ms.Store(5000)
+	own.leave()
+	eventually(t, "it is at the other server", func() bool { return own.limit() == 5*time.Second })
+	unknown(t, l.Renew(within(t, enough), time.Minute), false, "shortened", "keeps it for 5s", "maxSessionTimeout")
+	ms.Store(0)
+	eventually(t, "it is at the first one again", func() bool { own.leave(); return own.limit() == granted })
+	renew(t, l)
+	release(t, l)
+}
+
+// holding is a way to the servers on which the request that grants a lease stays until it is let go.
+type holding struct {
+	net.Conn
+	held chan<- struct{} // told of it
+	goOn <-chan struct{}
+}
+
+func (c *holding) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), leasePrefix) {
+		select {
+		case c.held <- struct{}{}:
+		default:
+		}
+		<-c.goOn
+	}
+	return c.Conn.Write(b)
+}
+
+// Acquire was given up while its request was still on its way, and there is a second session, in which the time was asked for.
+// What gives the lease back has to come after that request.
+func TestAbandonComesAfterWhatItUndoes(t *testing.T) {
+	s := newStore(t, oneServer(t).URL(chroot()))
+	b := opened(t, s.url, backends.Options{}).(*backend)
+	held, goOn := make(chan struct{}, 1), make(chan struct{})
+	b.c.dial = func(_ context.Context, network, address string) (net.Conn, error) {
+		c, err := net.Dial(network, address)
+		return &holding{c, held, goOn}, err
+	}
+	if _, err := b.Now(within(t, enough)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	go func() { <-held; giveUp() }()
+	r := request("k")
+	if _, err := b.Acquire(ctx, r); !errors.Is(err, context.Canceled) {
+		t.Fatalf("Acquire = %v", err)
+	}
+	undone := make(chan error, 1)
+	go func() { undone <- b.Abandon(within(t, enough), r) }()
+	select {
+	case <-undone:
+		close(goOn)
+		t.Fatal("it was undone before it was done")
+	case <-time.After(50 * time.Millisecond): // right code stays here for as long as it takes
+	}
+	close(goOn)
+	if err := <-undone; err != nil {
+		t.Fatal(err)
+	}
+	if n := s.leases("k"); len(n) != 0 {
+		t.Errorf("given back, and the leases are %v", n)
 	}
 }
 

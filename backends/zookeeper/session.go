@@ -55,6 +55,7 @@ func connect(s *session) (*session, error) {
 	c, asked := s.c, s.asked
 	s.started, s.endSent, s.changed = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.life, s.end = context.WithCancel(context.Background())
+	keepCalm()
 	conn, _, err := zk.Connect(c.hosts, asked, zk.WithDialer(s.dial), zk.WithHostProvider(newProvider(s)),
 		zk.WithLogger(silence{}), zk.WithLogInfo(false), zk.WithEventCallback(s.event))
 	if err != nil {

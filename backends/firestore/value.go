@@ -125,7 +125,7 @@ func parseTime(s string) time.Time {
 	return t.UTC()
 }
 
-// sortedNames are the names of f in order, for what has to be the same each time.
+// with is f and more, which counts where both have a field.
 func (f fields) with(more fields) fields {
 	all := maps.Clone(f)
 	maps.Copy(all, more)

@@ -69,6 +69,8 @@ func (q *question) take(answer []byte) {
 	r := reply[node]{}
 	switch code := int32(binary.BigEndian.Uint32(answer[12:])); {
 	case code == noNode:
+	case code != 0 && q.kind == askLogin:
+		r.err = zk.ErrAuthFailed
 	case code != 0:
 		r.err = errRefused
 	case q.kind != askLogin:

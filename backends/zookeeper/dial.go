@@ -71,16 +71,9 @@ func (s *session) dial(network, address string, _ time.Duration) (net.Conn, erro
 		return nil, s.failed("dialing "+address, err)
 	}
 	if s.c.tls != nil {
-		config := s.c.tls.Clone()
-		if config.ServerName == "" {
-			config.ServerName, _, _ = net.SplitHostPort(address)
+		if c, err = s.secure(ctx, c, address); err != nil {
+			return nil, err
 		}
-		secure := tls.Client(c, config)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			c.Close()
-			return nil, s.failed("TLS with "+address, err)
-		}
-		c = secure
 	}
 	l := s.newLink(c, address)
 	l.late = time.AfterFunc(bound, func() {
@@ -95,6 +88,20 @@ func (s *session) dial(network, address string, _ time.Duration) (net.Conn, erro
 	}
 	s.link = l
 	return l, nil
+}
+
+// secure speaks TLS over a connection.
+func (s *session) secure(ctx context.Context, c net.Conn, address string) (net.Conn, error) {
+	config := s.c.tls.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(address)
+	}
+	secure := tls.Client(c, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return nil, s.failed("TLS with "+address, err)
+	}
+	return secure, nil
 }
 
 // newLink is a connection that will log in, and, where it is the session's first, ask what is to be asked ahead.

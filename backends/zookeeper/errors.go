@@ -124,7 +124,9 @@ func (b *backend) advise(err error) (remedy string, permanent bool) {
 		return "update lockrun on this host", true
 	case errors.Is(err, zk.ErrNoAuth) && b.c.user == "":
 		return "the nodes are closed to others: name the user, and its password in a password_file", true
-	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed), errors.Is(err, zk.ErrInvalidACL):
+	case errors.Is(err, zk.ErrAuthFailed): // which is not how servers take a wrong password: nobody owns nodes under it
+		return "these servers take no user and password (digest authentication): allow it there, or leave the user out", true
+	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrInvalidACL):
 		return notOursRemedy(err), true
 	}
 	return b.adviseConnection(err)

@@ -229,6 +229,19 @@ func TestALostLogin(t *testing.T) {
 	}
 }
 
+// Servers that know no digest authentication refuse whatever user there is. That is told at once, and not only when the time
+// is over.
+func TestALoginThatIsRefused(t *testing.T) {
+	z := testserver.StartZooKeeper(t, testserver.ZooKeeperConfig{Env: []string{"JAVA_TOOL_OPTIONS=-Dzookeeper.DigestAuthenticationProvider.enabled=false"}})
+	b := opened(t, strings.Replace(z.URL("/x"), "://", "://me:secret@", 1), backends.Options{})
+	ctx := within(t, enough)
+	_, err := b.Acquire(ctx, request("k"))
+	unknown(t, err, true, "logging in at "+z.Addr(), "digest authentication")
+	if ctx.Err() != nil {
+		t.Error("it took until the time was over")
+	}
+}
+
 // CON-02: a request that is given up after its answer was lost is taken back.
 func TestALostAnswerThatIsGivenUp(t *testing.T) {
 	z := oneServer(t)

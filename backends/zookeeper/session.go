@@ -149,7 +149,7 @@ func (u *unreachable) Error() string { return u.err.Error() }
 func (u *unreachable) Unwrap() error { return u.err }
 
 // await returns when requests can be sent. It waits for a session that was there before as long as ctx lasts; without one
-// it returns when every server has been tried once.
+// it returns when every server has been tried once, and where credentials are refused, which go on being so, at once.
 func (s *session) await(ctx context.Context) (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +161,7 @@ func (s *session) await(ctx context.Context) (*link, error) {
 			return nil, errClosed
 		case s.up && s.conn.State() == zk.StateHasSession:
 			return s.link, nil
-		case s.cause != nil && s.granted == 0 && s.failures >= len(s.c.hosts):
+		case errors.Is(s.cause, zk.ErrAuthFailed), s.cause != nil && s.granted == 0 && s.failures >= len(s.c.hosts):
 			return nil, &unreachable{s.cause}
 		}
 		changed := s.changed

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -32,8 +33,13 @@ func benchRequest(key string) backends.Request {
 // cycle acquires and releases, and gives the time that the former took.
 func cycle(b *testing.B, host *backend, key string) time.Duration {
 	b.Helper()
+	return cycleOf(b, host, benchRequest(key))
+}
+
+func cycleOf(b *testing.B, host *backend, r backends.Request) time.Duration {
+	b.Helper()
 	began := time.Now()
-	l, err := host.Acquire(context.Background(), benchRequest(key))
+	l, err := host.Acquire(context.Background(), r)
 	took := time.Since(began)
 	if err == nil {
 		err = l.Release(context.Background(), backends.End{Outcome: backends.Succeeded})
@@ -83,38 +89,61 @@ func BenchmarkAcquire(b *testing.B) {
 	b.ReportMetric(middle(ours)/middle(theirs), "ratio")
 }
 
-// BenchmarkGrown is the acquire of a process that starts anew, on a topic of a million records of ten thousand keys, and in
-// turns with it on a fresh topic. LOCKRUN_KAFKA_RECORDS asks for another number of records.
-func BenchmarkGrown(b *testing.B) {
-	records := 1_000_000
-	if text := os.Getenv("LOCKRUN_KAFKA_RECORDS"); text != "" {
-		var err error
-		if records, err = strconv.Atoi(text); err != nil {
-			b.Fatal(err)
-		}
+// records is how many records a benchmark is to write first. LOCKRUN_KAFKA_RECORDS asks for another number.
+func records(b *testing.B, usual int) int {
+	text := os.Getenv("LOCKRUN_KAFKA_RECORDS")
+	if text == "" {
+		return usual
 	}
-	const keys = 10_000
-	s := benchStore(b)
-	s.grow(records, keys)
-	fresh := &store{TB: b, cluster: s.cluster, topic: "fresh"}
-	if err := fresh.open(backends.Options{}).Init(context.Background()); err != nil {
+	n, err := strconv.Atoi(text)
+	if err != nil {
 		b.Fatal(err)
 	}
+	return n
+}
+
+// fresh is another topic on the same broker, with nothing in it.
+func (s *store) fresh() *store {
+	s.Helper()
+	fresh := &store{TB: s.TB, cluster: s.cluster, topic: "fresh"}
+	if err := fresh.open(backends.Options{}).Init(context.Background()); err != nil {
+		s.Fatal(err)
+	}
+	return fresh
+}
+
+// anew is a cycle by a process that has just connected, as it has to in any case.
+func (s *store) anew(b *testing.B, r backends.Request) time.Duration {
+	b.Helper()
+	host := s.connected(b)
+	defer host.Close()
+	return cycleOf(b, host, r)
+}
+
+func (s *store) connected(b *testing.B) *backend {
+	b.Helper()
+	host := s.openQuery(backends.Options{}, "")
+	if _, err := host.client.Topic(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	return host
+}
+
+// BenchmarkGrown is the acquire of a process that starts anew, on a topic of a million records of ten thousand keys, and in
+// turns with it on a fresh topic.
+func BenchmarkGrown(b *testing.B) {
+	records := records(b, 1_000_000)
+	const keys = 10_000
+	s := benchStore(b)
+	s.grow(records, keys, nil)
+	fresh := s.fresh()
 	warm := s.open(backends.Options{Timeout: time.Minute})
 	warmFresh := fresh.open(backends.Options{})
 	var grown, small, warmGrown, warmSmall []time.Duration
-	one := func(s *store, key string) time.Duration {
-		host := s.openQuery(backends.Options{}, "")
-		defer host.Close()
-		if _, err := host.client.Topic(context.Background()); err != nil { // connected, as it has to be in any case
-			b.Fatal(err)
-		}
-		return cycle(b, host, key)
-	}
 	n := 0
 	for b.Loop() {
 		key := fmt.Sprint("key-", n*7919%keys)
-		grown, small = append(grown, one(s, key)), append(small, one(fresh, fmt.Sprint("key-", n%20)))
+		grown, small = append(grown, s.anew(b, benchRequest(key))), append(small, fresh.anew(b, benchRequest(fmt.Sprint("key-", n%20))))
 		cycle(b, warm, "key-1")
 		cycle(b, warmFresh, "key-1")
 		warmGrown, warmSmall = append(warmGrown, cycle(b, warm, "key-1")), append(warmSmall, cycle(b, warmFresh, "key-1"))
@@ -131,13 +160,47 @@ func BenchmarkGrown(b *testing.B) {
 	b.ReportMetric(middle(warmGrown)/middle(warmSmall), "warm-ratio")
 }
 
-// grow fills the topic with the records of runs, one key after the other, as processes write them that come one by one.
-func (s *store) grow(records, keys int) {
+// BenchmarkManyRunIDs is the acquire of a process that starts anew and has a run id that the key, with its twenty thousand
+// others, has not had; in turns with it on a fresh topic. It reports the same of run ids that were done long ago.
+func BenchmarkManyRunIDs(b *testing.B) {
+	records := records(b, 40_000)
+	s := benchStore(b)
+	s.grow(records, 1, func(n int64) string { return fmt.Sprint("tick-", n) })
+	fresh := s.fresh()
+	var grown, small, done []time.Duration
+	r := benchRequest("key-0")
+	for n := 0; b.Loop(); n++ {
+		r.Owner, r.RunID = backends.NewOwner(), fmt.Sprint("new-", n)
+		grown = append(grown, s.anew(b, r))
+		r.Owner = backends.NewOwner()
+		small = append(small, fresh.anew(b, r))
+		r.Owner, r.RunID = backends.NewOwner(), fmt.Sprint("tick-", n*7919%(records/2))
+		host := s.connected(b)
+		began := time.Now()
+		var was *backends.DoneError
+		if _, err := host.Acquire(context.Background(), r); !errors.As(err, &was) {
+			b.Fatalf("Acquire of the run id %s, which is done: %v", r.RunID, err)
+		}
+		done = append(done, time.Since(began))
+		host.Close()
+	}
+	b.ReportMetric(middle(grown), "grown-µs")
+	b.ReportMetric(middle(small), "fresh-µs")
+	b.ReportMetric(middle(done), "done-µs")
+	b.ReportMetric(middle(grown)/middle(small), "ratio")
+}
+
+// grow fills the topic with the records of runs, one key after the other, as processes write them that come one by one. id
+// names the runs; nil: they have no run ids.
+func (s *store) grow(records, keys int, id func(n int64) string) {
 	s.Helper()
 	began := time.Now()
 	out := s.bulk()
 	lines := map[int64]ledger.Line{}
 	kept := int64(2*keys + 1000) // lines that may have to be looked at again
+	if id != nil {
+		kept = int64(records) // and as all of them may, as they are in the log, which takes less
+	}
 	source := func(first, last int64) ([]ledger.Line, error) { return []ledger.Line{lines[first]}, nil }
 	first, err := s.behind.client.End(context.Background(), 0) // behind what Init has written
 	if err != nil {
@@ -154,6 +217,9 @@ func (s *store) grow(records, keys int) {
 		e := &ledger.Entry{Kind: ledger.Lock, Key: key, Owner: owner, TTL: 60000, Slots: 1, Holder: "host", Host: "host", PID: 1, Writer: "grow", N: n}
 		if n%2 == 1 {
 			e = &ledger.Entry{Kind: ledger.Release, Key: key, Owner: owner, Token: token, Outcome: backends.Succeeded, Writer: "grow", N: n}
+		}
+		if id != nil {
+			e.RunID = id(n / 2)
 		}
 		page, err := book.Page(key)
 		if err != nil {
@@ -174,6 +240,9 @@ func (s *store) grow(records, keys int) {
 		token = page.State().Token
 		if n%2 == 1 {
 			book.Close(key)
+		}
+		if id != nil {
+			line.Record.Carry, line.Carry = known, nil
 		}
 		lines[line.Offset] = line
 		delete(lines, line.Offset-kept)

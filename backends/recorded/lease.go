@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/boottime"
 )
 
 // lease is a lease and the record of its run.
@@ -17,6 +18,7 @@ type lease struct {
 	lease backends.Lease
 	r     backends.Request // empty where another process took the lease
 	grant backends.Grant
+	asked time.Duration // when the lease was asked for, on the boot clock; 0 where another process took it
 
 	renewing chan struct{} // held while the record is being renewed
 
@@ -129,6 +131,7 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 	if err := ctx.Err(); err != nil {
 		return &backends.Error{Op: "release", Backend: l.b.Name(), Err: err}
 	}
+	held := boottime.Now() - l.asked
 	half, cancel := l.b.half(ctx)
 	l.look(half)
 	err := backends.UntilAnswered(half, func() error { return l.lease.Release(half, end) })
@@ -145,7 +148,7 @@ func (l *lease) Release(ctx context.Context, end backends.End) error {
 			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), min(lastTry, l.b.o.Timeout))
 			defer cancel()
 		}
-		l.end(ctx, rec, gone, end)
+		l.end(ctx, rec, gone, held, end)
 	}
 	return err
 }
@@ -162,8 +165,8 @@ func (b *backend) half(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, left/2)
 }
 
-// end tells the record store how the run ended.
-func (l *lease) end(ctx context.Context, rec backends.Lease, gone bool, end backends.End) {
+// end tells the record store how the run ended, whose lease was held for so long.
+func (l *lease) end(ctx context.Context, rec backends.Lease, gone bool, held time.Duration, end backends.End) {
 	err := backends.ErrLost
 	if rec != nil && !gone {
 		err = fromRecord(backends.UntilAnswered(ctx, func() error { return rec.Release(ctx, end) }))
@@ -174,7 +177,7 @@ func (l *lease) end(ctx context.Context, rec backends.Lease, gone bool, end back
 		if end.Outcome == backends.Lost && rec != nil {
 			return
 		}
-		err = l.tell(ctx, rec, end)
+		err = l.tell(ctx, rec, held, end)
 		if err == nil && l.r.RunID != "" && end.Outcome == backends.Succeeded {
 			l.b.o.Warn("run " + strconv.Quote(l.r.RunID) + " is recorded, but not marked done, since its record had run out before its end; it may run again")
 		}
@@ -185,7 +188,7 @@ func (l *lease) end(ctx context.Context, rec backends.Lease, gone bool, end back
 }
 
 // tell writes the run record without a start.
-func (l *lease) tell(ctx context.Context, rec backends.Lease, end backends.End) error {
+func (l *lease) tell(ctx context.Context, rec backends.Lease, held time.Duration, end backends.End) error {
 	r, g := l.r, l.grant
 	if r.Owner == "" {
 		return errors.New("the record of its start was not found")
@@ -201,7 +204,7 @@ func (l *lease) tell(ctx context.Context, rec backends.Lease, end backends.End) 
 	}
 	full := backends.Record{Key: r.Key, RunID: r.RunID, Attempt: g.Attempt, Holder: r.Holder, Host: r.Host, PID: r.PID,
 		Token: l.b.shownAs(g.Token), Slot: &g.Slot, Outcome: end.Outcome, Reason: end.Reason, ExitCode: end.ExitCode,
-		Waited: r.Waited, Duration: &end.Duration, StartedAt: g.AcquiredAt, EndedAt: g.AcquiredAt.Add(end.Duration)}
+		Waited: r.Waited, Duration: &end.Duration, StartedAt: g.AcquiredAt, EndedAt: g.AcquiredAt.Add(max(held, end.Duration))}
 	return fromRecord(backends.UntilAnswered(ctx, func() error { return s.Record(ctx, full) }))
 }
 

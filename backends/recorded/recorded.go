@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/boottime"
 )
 
 // manySlots is a number of slots that never run out.
@@ -128,6 +129,7 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
+	asked := boottime.Now()
 	l, err := b.lease.Acquire(ctx, leaseOnly(r))
 	if err != nil {
 		return nil, b.refused(ctx, r, err)
@@ -146,7 +148,9 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 		b.o.Warn("the start is not recorded, and the run goes on: " + err.Error())
 	}
 	b.remember(r.Owner, false)
-	return b.newLease(r, l, rec), nil
+	n := b.newLease(r, l, rec)
+	n.asked = asked
+	return n, nil
 }
 
 // start has the start recorded. Without a run id the record is not worth more than a part of the time there is.

@@ -264,6 +264,24 @@ func TestWithoutTheRecordOtherRunsGoOn(t *testing.T) {
 	}
 }
 
+// What the record store could not answer at the start has kept COMMAND from beginning; the run has not ended sooner for it.
+func TestARunThatIsToldLateEndedWhenItDid(t *testing.T) {
+	p := newPair(t)
+	p.recordsDown.Store(hangs)
+	l, err := p.a.Acquire(p.within(time.Second), request("")) // half of which is the record's
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.recordsDown.Store(nil)
+	over := time.Now()
+	if err := l.Release(t.Context(), backends.End{Outcome: backends.Succeeded}); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.history(backends.Succeeded)[0]; r.EndedAt.Before(over.Add(-100*time.Millisecond)) {
+		t.Errorf("over at %v, and recorded as %v to %v", over, r.StartedAt, r.EndedAt)
+	}
+}
+
 func TestErrorsOfTheRecordSayThatTheyAre(t *testing.T) {
 	p := newPair(t)
 	p.recordsDown.Store(refuses)

@@ -82,8 +82,8 @@ func (n *node) dumps(ctx context.Context, op string, keys []string) ([]dump, err
 			return err
 		}
 		for i, at := range part {
-			if err := errors.Join(hashes[i].Err(), waiters[i].Err()); err != nil {
-				return firstOf(hashes[i].Err(), waiters[i].Err())
+			if err := firstOf(hashes[i].Err(), waiters[i].Err()); err != nil {
+				return err
 			}
 			d, err := parseDump(keys[at], clock.Val().UTC(), hashes[i].Val())
 			if err != nil {

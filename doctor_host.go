@@ -15,7 +15,7 @@ func hostChecks(env []string) []backends.Check {
 	checks := []backends.Check{suspendCheck(), ntpCheck(readKernelClock())}
 	missing := supervise.Unprotected()
 	for _, m := range missing {
-		checks = append(checks, backends.Check{Backend: "host", Check: "supervision", OK: true, Cause: m, Remedy: "run on a Linux with pidfd and child subreapers for full protection"})
+		checks = append(checks, backends.Check{Backend: "host", Check: "supervision", OK: true, Cause: m.What, Remedy: m.Remedy})
 	}
 	if len(missing) == 0 {
 		checks = append(checks, backends.Check{Backend: "host", Check: "supervision", OK: true, Cause: "every protection that lockrun knows is in place"})

@@ -71,7 +71,11 @@ func (r *runner) tellUnprotected() {
 	if !r.ui.watched() {
 		return
 	}
-	if missing := supervise.Unprotected(); len(missing) > 0 {
+	var missing []string
+	for _, gap := range supervise.Unprotected() {
+		missing = append(missing, gap.What)
+	}
+	if missing != nil {
 		r.ui.notice("not protected here: %s", strings.Join(missing, "; "))
 	}
 }

@@ -87,7 +87,9 @@ func roleRun(args []string) {
 }
 
 func execute(p plan) (rep report) {
-	rep.Unprotected = Unprotected()
+	for _, g := range Unprotected() {
+		rep.Unprotected = append(rep.Unprotected, g.What+"; "+g.Remedy)
+	}
 	s, err := Listen()
 	if err != nil {
 		panic(err)

@@ -84,6 +84,12 @@ type Result struct {
 	Left int // how many were left running, or could not be seen dead
 }
 
+// Gap is a protection that is missing where lockrun runs.
+type Gap struct {
+	What   string // what is not protected, in one sentence
+	Remedy string // what would mend it
+}
+
 // StartError means that COMMAND was not started.
 type StartError struct {
 	Path string // what was to be executed

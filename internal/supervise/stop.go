@@ -168,6 +168,9 @@ func (t *Tree) fate() string {
 	if t.self == 1 {
 		return "will be killed, because lockrun is PID 1"
 	}
+	if t.left == 1 {
+		return "runs on"
+	}
 	return "run on"
 }
 

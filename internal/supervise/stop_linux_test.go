@@ -145,6 +145,15 @@ func TestFrozenLockrunBlamesNobody(t *testing.T) {
 	}
 }
 
+func TestFate(t *testing.T) {
+	for left, want := range map[int]string{1: "a process runs on", 2: "2 processes run on"} {
+		tree := Tree{left: left}
+		if got := plural(left) + " " + tree.fate(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,6 +22,9 @@ func writeResult(path string, rec backends.Record, code int, message string) err
 	path, err := resultTarget(path)
 	if err != nil {
 		return err
+	}
+	if what := ownFile(path); what != "" {
+		return fmt.Errorf("%s is %s, and left alone; name another file", path, what)
 	}
 	record, err := plainJSON(rec)
 	if err != nil {
@@ -58,6 +63,25 @@ func resultTarget(path string) (string, error) {
 		return "", fmt.Errorf("%s is not a plain file", path)
 	}
 	return trustedTarget(path)
+}
+
+// ownFile says what lockrun itself keeps in a file that a slip of the pen would have replaced: leases and sums are gone then.
+// What cannot be read is told of by whoever has to write it.
+func ownFile(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	head := make([]byte, 16)
+	n, _ := io.ReadFull(f, head)
+	switch {
+	case bytes.HasPrefix(head[:n], []byte("SQLite format 3\x00")):
+		return "a database"
+	case bytes.HasPrefix(head[:n], []byte("# HELP lockrun_")):
+		return "a metrics file"
+	}
+	return ""
 }
 
 // trustedTarget follows the links of a path, but for those that somebody else has put into a folder that is everybody's:

@@ -63,6 +63,29 @@ func TestWriteResultUsesNoOtherFolder(t *testing.T) {
 	}
 }
 
+// A slip of the pen costs a result, but neither the leases nor the sums.
+func TestWriteResultReplacesNothingOfLockrunsOwn(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	db, sums := filepath.Join(dir, "l.db"), filepath.Join(dir, "m.prom")
+	line := []string{"--backend", "sqlite://" + db, "--key", "k", "--metrics-file", sums}
+	if said := invoke(t, openBackend, nil, append(line, "--", "true")...); said.code != 0 || said.err != "" {
+		t.Fatal(said)
+	}
+	for path, what := range map[string]string{db: "a database", sums: "a metrics file"} {
+		said := invoke(t, openBackend, nil, append(line, "--result-file", path, "--", "true")...)
+		if said.code != 0 || !strings.Contains(said.err, path+" is "+what) {
+			t.Errorf("%s: %d, %s", path, said.code, said.err)
+		}
+	}
+	if said := invoke(t, openBackend, nil, "history", "--backend", "sqlite://"+db, "--json", "k"); strings.Count(said.out, "succeeded") != 3 {
+		t.Errorf("the history has %s%s", said.out, said.err)
+	}
+	if text, err := os.ReadFile(sums); err != nil || !strings.Contains(string(text), `lockrun_runs_total{key="k",outcome="succeeded"} 3`) {
+		t.Errorf("the sums are %s, %v", text, err)
+	}
+}
+
 func TestWriteResultTouchesNoDevice(t *testing.T) {
 	dir := t.TempDir()
 	link, target := filepath.Join(dir, "link"), filepath.Join(dir, "target")

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/lockrun/lockrun/backends"
 	"github.com/lockrun/lockrun/backends/kafka/ledger"
@@ -21,37 +22,109 @@ type answer struct {
 //
 // Where the reply to the append is lost, the record is looked for in the log: if it is there, it counts as answered.
 func (l *log) do(ctx context.Context, e *ledger.Entry, check func(*ledger.State) error) (answer, error) {
-	if err := l.b.usable(ctx); err != nil {
+	if err := l.b.usable(ctx, l); err != nil {
 		return answer{}, err
 	}
-	id, key, value, carry, err := l.prepare(ctx, e, check)
+	d, err := l.prepare(ctx, e, check)
 	if err != nil {
 		return answer{}, err
 	}
-	appended, err := l.b.client.Produce(ctx, l.id, key, value, wire.Header{Name: ledger.HeaderName, Value: carry})
-	received := boottime.Now()
+	s, err := l.send(ctx, d)
 	if err != nil {
-		return l.lookFor(ctx, e, id, err)
+		return l.lookFor(ctx, e, d.id, err)
 	}
-	if appended.Time.IsZero() {
-		l.forgetPending(id)
+	if s.Time.IsZero() {
+		l.forgetPending(d.id)
+		if s.ahead != nil {
+			s.ahead.Drop()
+		}
 		return answer{}, errNoTime
 	}
-	return l.outcome(ctx, e, id, func(book *ledger.Book) error {
-		l.clock.set(appended.Time.UnixMilli(), received)
-		return l.readTo(book, appended.Offset)
-	})
+	res, err := l.arrived(ctx, d, s)
+	if err != nil || res != nil {
+		l.forgetPending(d.id)
+		return answer{res: res}, err
+	}
+	return l.outcome(ctx, e, d.id, func(book *ledger.Book) error { return l.readTo(book, s.Offset) })
+}
+
+// sent is an append that has been answered.
+type sent struct {
+	wire.Appended
+	ahead           *wire.Ahead   // may be nil
+	asked, received time.Duration // by package boottime
+}
+
+// send appends a record, and asks for what follows the book where that will be wanted soon: who has taken a lease gives it
+// back, often a moment later.
+func (l *log) send(ctx context.Context, d draft) (s sent, err error) {
+	header := wire.Header{Name: ledger.HeaderName, Value: d.carry}
+	s.asked = boottime.Now()
+	if d.e.Kind == ledger.Lock {
+		s.Appended, s.ahead, err = l.b.client.ProduceAhead(ctx, l.id, d.next, aheadBytes, d.key, d.value, header)
+	} else {
+		s.Appended, err = l.b.client.Produce(ctx, l.id, d.key, d.value, header)
+	}
+	s.received = boottime.Now()
+	return s, err
+}
+
+// arrived takes note of an append, and tells what the record did where that follows from its offset and its time alone. nil:
+// it does not, and has to be read.
+func (l *log) arrived(ctx context.Context, d draft, s sent) (*ledger.Result, error) {
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		if s.ahead != nil {
+			s.ahead.Drop()
+		}
+		return nil, ctx.Err()
+	}
+	defer func() { <-l.turn }()
+	at := s.Time.UnixMilli()
+	l.clock.set(at, s.received)
+	l.written = max(l.written, s.Offset)
+	if s.ahead != nil {
+		if l.ahead != nil {
+			l.ahead.Drop()
+		}
+		l.ahead, l.aheadAsked = s.ahead, s.asked
+	}
+	if l.book == nil || l.pending[d.id] != nil {
+		return l.pending[d.id], nil
+	}
+	if l.book.Cut(s.LogStart); l.book.Torn() {
+		return nil, nil
+	}
+	if l.book != d.book || s.Offset != d.next {
+		return nil, nil
+	}
+	if res, ok := l.book.Foretell(d.e, s.Offset, at); ok {
+		return &res, nil
+	}
+	return nil, nil
 }
 
 // errNoTime is about a topic whose records have the producers' times. Nobody takes the record for one of the lock's.
 var errNoTime = errors.New("the topic keeps the producers' times (message.timestamp.type=CreateTime)")
 
+// draft is a record that is to be appended.
+type draft struct {
+	e                 *ledger.Entry
+	id                string
+	key, value, carry []byte
+
+	// It was written by what this book knew, which is all before that offset.
+	book *ledger.Book
+	next int64
+}
+
 // prepare writes the record, with what is known at this moment.
-func (l *log) prepare(ctx context.Context, e *ledger.Entry, check func(*ledger.State) error) (id string, key, value, carry []byte, err error) {
+func (l *log) prepare(ctx context.Context, e *ledger.Entry, check func(*ledger.State) error) (draft, error) {
 	e.Writer, e.N = l.b.writer, l.b.seq.Add(1)
 	l.b.c.sign(e)
-	id = e.ID()
-	err = l.with(ctx, func(book *ledger.Book) error {
+	d := draft{e: e, id: e.ID(), key: e.RecordKey()}
+	err := l.with(ctx, func(book *ledger.Book) error {
 		if err := l.freshen(book); err != nil {
 			return err
 		}
@@ -67,17 +140,18 @@ func (l *log) prepare(ctx context.Context, e *ledger.Entry, check func(*ledger.S
 				return err
 			}
 		}
-		l.pending[id] = nil
+		l.pending[d.id] = nil
+		d.book, d.next = book, book.Next()
 		known, err := book.Carry(page, e)
 		if err == nil {
-			carry, err = known.Encode()
+			d.carry, err = known.Encode()
 		}
 		return err
 	})
 	if err == nil {
-		value, err = e.Encode()
+		d.value, err = e.Encode() // not before: a LOCK also says what is known of its run id
 	}
-	return id, e.RecordKey(), value, carry, err
+	return d, err
 }
 
 // sign adds how keys are spread, and how long things are kept, where that is not the default.

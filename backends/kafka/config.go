@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lockrun/lockrun/backends"
 	"github.com/lockrun/lockrun/backends/kafka/wire"
@@ -16,6 +17,7 @@ type config struct {
 	partitions int
 	keep       backends.Keep
 	readOnly   bool
+	justNow    time.Duration // see justNow
 }
 
 // maxPartitions bounds what partitions=N can ask for: each is read on its own by whoever lists all keys.
@@ -32,7 +34,7 @@ func configure(u *backends.URL, o backends.Options) (*config, error) {
 		return nil, err
 	}
 	o = o.WithDefaults()
-	c := &config{name: u.String(), partitions: 1, keep: o.Keep, readOnly: o.ReadOnly}
+	c := &config{name: u.String(), partitions: 1, keep: o.Keep, readOnly: o.ReadOnly, justNow: justNow}
 	c.wire = wire.Config{Brokers: u.Hosts, Topic: strings.TrimPrefix(u.Path, "/"), ClientID: "lockrun", User: u.User,
 		Password: u.Password, Timeout: o.Timeout}
 	if !u.HasPassword {

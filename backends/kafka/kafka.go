@@ -1,9 +1,10 @@
 // Package kafka keeps leases in a topic of Apache Kafka 2.4 or later. The topic's log decides: see package ledger for the
 // rules, package wire for how brokers are talked to, and docs/backends/kafka.md for the records and for the limits.
 //
-// Each operation appends one record and reads on until it has seen that record come by. What it did follows from all
-// records before it, so that every process comes to the same answer without asking anybody, and the broker only has to
-// put records in order and to write its time beside them. A denied LOCK is at the same time the refusal's record.
+// Each operation appends one record and reads on until it has seen that record come by, unless offset and time tell what
+// it will see. What it did follows from all records before it, so that every process comes to the same answer without
+// asking anybody, and the broker only has to put records in order and to write its time beside them. A denied LOCK is at the
+// same time the refusal's record.
 //
 // A process reads the end of the log once, finds its key through the index that the records carry, and from then on reads
 // only what is new.

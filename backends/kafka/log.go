@@ -21,16 +21,21 @@ type log struct {
 	turn chan struct{}
 
 	book    *ledger.Book              // nil: nothing has been read yet, or what was read is of no more use
-	readAt  time.Duration             // when the broker was last asked for what is new, by package boottime
+	readAt  time.Duration             // when the broker was last asked for what is new, and all of that is in the book, by package boottime
+	tail    *wire.Overview            // the log's end, as somebody has read it by the way, to begin the book with
+	written int64                     // the last offset of an append of this process
 	ctx     context.Context           // of whoever has the turn
 	pending map[string]*ledger.Result // by the ids of this process's appends that have not come by; nil until they do
 	ended   map[int64]string          // tokens that this process has seen released, and by which owner
 	clock   clock
 	said    int // over how many partitions the writer of the last record that was read spreads keys; 0: none has said
+
+	ahead      *wire.Ahead   // an answer that has not been looked at
+	aheadAsked time.Duration // when it was asked for
 }
 
 func newLog(b *backend, partition int) *log {
-	return &log{b: b, id: partition, turn: make(chan struct{}, 1), pending: map[string]*ledger.Result{}, ended: map[int64]string{}}
+	return &log{b: b, id: partition, turn: make(chan struct{}, 1), pending: map[string]*ledger.Result{}, ended: map[int64]string{}, written: -1}
 }
 
 // Sizes and times of reading.
@@ -40,6 +45,9 @@ const (
 	oneRecord   = 1           // bytes of a read of one record: brokers give a whole batch at least
 	seeWithin   = time.Second // how long one read waits for a record that is known to be there
 	patientRead = 20 * time.Second
+
+	aheadBytes    = 64 << 10
+	aheadPatience = 250 * time.Millisecond
 )
 
 // with does something with the book, having the turn. f may be called again with another book where the first turned out
@@ -55,6 +63,7 @@ func (l *log) with(ctx context.Context, f func(*ledger.Book) error) error {
 		return err
 	}
 	l.ctx = ctx
+	l.takeAhead()
 	for try := 0; ; try++ {
 		err := l.ready()
 		if err == nil {
@@ -80,24 +89,47 @@ func (l *log) with(ctx context.Context, f func(*ledger.Book) error) error {
 // errTorn means that the log changed under what was read of it.
 var errTorn = errors.New("the log was cut, or has lost its end, while it was read")
 
+// takeAhead reads what was asked for with an append. What went wrong with it is of no interest: who wants to know what is
+// new asks again.
+func (l *log) takeAhead() {
+	a := l.ahead
+	if a == nil {
+		return
+	}
+	l.ahead = nil
+	found, err := a.Take(l.ctx, aheadPatience)
+	if err != nil || l.book == nil {
+		return
+	}
+	if err := l.advance(l.book, found); err != nil {
+		l.book = nil
+	} else if l.book.Next() >= found.HighWater {
+		l.readAt = max(l.readAt, l.aheadAsked)
+	}
+}
+
 // ready begins the book, if there is none.
-func (l *log) ready() error {
+func (l *log) ready() (err error) {
 	if l.book != nil {
 		return nil
 	}
-	asked := boottime.Now()
-	end, err := l.b.client.End(l.ctx, l.id)
-	if err != nil {
+	var end int64
+	if l.tail != nil {
+		end = l.tail.Tail.Next
+	} else if end, err = l.b.client.End(l.ctx, l.id); err != nil {
 		return err
 	}
-	l.readAt = asked
 	l.book, err = l.bookAt(end, l.saw)
+	l.tail = nil
 	return err
 }
 
-// bookAt begins a book that has read everything before end.
+// bookAt begins a book that has read everything before end, and what has come since.
 func (l *log) bookAt(end int64, watch func(ledger.Line, ledger.Result)) (*ledger.Book, error) {
 	first := max(end-tailLines, 0)
+	if l.tail != nil {
+		first = l.tail.From
+	}
 	for {
 		lines, start, err := l.lines(first, end)
 		if errors.Is(err, wire.OffsetOutOfRange) && start > first {
@@ -115,10 +147,20 @@ func (l *log) bookAt(end int64, watch func(ledger.Line, ledger.Result)) (*ledger
 	}
 }
 
-// lines reads the records from first on and before end. It also tells where the log begins.
+// fetch reads records from an offset on, unless that has just been done.
+func (l *log) fetch(from int64) (found wire.Fetched, asked time.Duration, err error) {
+	asked = boottime.Now()
+	if t := l.tail; t != nil && t.From == from {
+		return *t.Tail, asked - time.Since(t.Asked), nil
+	}
+	found, err = l.b.client.Fetch(l.ctx, l.id, from, 0, chunk)
+	return found, asked, err
+}
+
+// lines reads the records from first on, at least those before end. It also tells where the log begins.
 func (l *log) lines(first, end int64) (lines []ledger.Line, start int64, err error) {
 	for next := first; ; {
-		found, err := l.b.client.Fetch(l.ctx, l.id, next, 0, chunk)
+		found, asked, err := l.fetch(next)
 		if errors.Is(err, wire.OffsetOutOfRange) {
 			start, _, err2 := l.b.client.Offsets(l.ctx, l.id)
 			return nil, max(start, found.LogStart), errors.Join(err, err2)
@@ -130,12 +172,11 @@ func (l *log) lines(first, end int64) (lines []ledger.Line, start int64, err err
 		if err != nil {
 			return nil, 0, err
 		}
-		for _, line := range more {
-			if line.Offset < end {
-				lines = append(lines, line)
-			}
-		}
+		lines = append(lines, more...)
 		if next = found.Next; next >= end {
+			if next >= found.HighWater {
+				l.readAt = asked
+			}
 			return lines, found.LogStart, nil
 		}
 		if len(found.Records) == 0 && found.HighWater <= next {
@@ -230,25 +271,31 @@ func (l *log) advance(book *ledger.Book, found wire.Fetched) error {
 
 // catchUp reads what is new now. It returns when all has been read that the broker had when it was asked.
 func (l *log) catchUp(book *ledger.Book) error {
-	l.readAt = boottime.Now()
+	asked := boottime.Now()
 	for {
 		found, err := l.b.client.Fetch(l.ctx, l.id, book.Next(), 0, chunk)
 		if err != nil {
 			return err
 		}
-		if err := l.advance(book, found); err != nil || book.Next() >= found.HighWater {
+		if err := l.advance(book, found); err != nil {
 			return err
+		}
+		if book.Next() >= found.HighWater {
+			l.readAt = asked
+			return nil
 		}
 	}
 }
 
-// justNow is how long ago the broker was asked, at most, where it is not asked again before an append.
+// justNow is how long ago the broker was asked, at most, where it is not asked again before an append. It is too
+// short for anybody to see what the last append did, and to cut it off.
 const justNow = 3 * time.Millisecond
 
 // freshen reads what is new, unless that has just been done. What an append carries should be what the log says now: old
-// knowledge makes others read more, and after a cut it brings back what is gone.
+// knowledge makes others read more, and after a cut it brings back what is gone. Nor should it be without what this process
+// has appended itself.
 func (l *log) freshen(book *ledger.Book) error {
-	if boottime.Now()-l.readAt < justNow {
+	if boottime.Now()-l.readAt < l.b.c.justNow && book.Next() > l.written {
 		return nil
 	}
 	return l.catchUp(book)
@@ -257,13 +304,16 @@ func (l *log) freshen(book *ledger.Book) error {
 // readTo reads until the record at that offset has come by.
 func (l *log) readTo(book *ledger.Book, offset int64) error {
 	for book.Next() <= offset {
-		l.readAt = boottime.Now()
+		asked := boottime.Now()
 		found, err := l.b.client.Fetch(l.ctx, l.id, book.Next(), seeWithin, chunk)
 		if err == nil {
 			err = l.advance(book, found)
 		}
 		if err != nil {
 			return err
+		}
+		if book.Next() >= found.HighWater {
+			l.readAt = asked
 		}
 		if err := l.ctx.Err(); err != nil {
 			return err

@@ -69,7 +69,7 @@ func TestALockThatArrivesLateIsVoid(t *testing.T) {
 	r := request("k", 1)
 	l := b.log("k")
 	late := lockEntry(r)
-	_, key, value, carry, err := l.prepare(t.Context(), late, nil)
+	d, err := l.prepare(t.Context(), late, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestALockThatArrivesLateIsVoid(t *testing.T) {
 	if err := b.Abandon(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.client.Produce(t.Context(), 0, key, value, wire.Header{Name: ledger.HeaderName, Value: carry}); err != nil {
+	if _, err := b.client.Produce(t.Context(), 0, d.key, d.value, wire.Header{Name: ledger.HeaderName, Value: d.carry}); err != nil {
 		t.Fatal(err)
 	}
 	if st := s.state("k"); len(st.Leases) != 0 {
@@ -97,7 +97,7 @@ func TestABeatThatArrivesAfterACut(t *testing.T) {
 		t.Fatal(err)
 	}
 	beat := &ledger.Entry{Kind: ledger.Heartbeat, Key: "k", Owner: request("k", 1).Owner, Token: old.Grant().Token, TTL: ms(longLease)}
-	_, key, value, carry, err := b.log("k").prepare(t.Context(), beat, nil)
+	d, err := b.log("k").prepare(t.Context(), beat, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestABeatThatArrivesAfterACut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.client.Produce(t.Context(), 0, key, value, wire.Header{Name: ledger.HeaderName, Value: carry}); err != nil {
+	if _, err := b.client.Produce(t.Context(), 0, d.key, d.value, wire.Header{Name: ledger.HeaderName, Value: d.carry}); err != nil {
 		t.Fatal(err)
 	}
 	if st := s.state("k"); len(st.Leases) != 1 || st.Leases[0].Token != rival.Grant().Token {

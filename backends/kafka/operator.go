@@ -112,7 +112,7 @@ var errUntold = errors.New("no append has told the time yet")
 
 // askTime appends a record that is about nothing else.
 func (l *log) askTime(ctx context.Context) (int64, error) {
-	if err := l.b.usable(ctx); err != nil {
+	if err := l.b.usable(ctx, l); err != nil {
 		return 0, err
 	}
 	e := &ledger.Entry{Kind: ledger.Clock, Writer: l.b.writer, N: l.b.seq.Add(1)}

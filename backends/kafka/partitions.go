@@ -149,14 +149,21 @@ type unfit struct{ topic, cause, remedy string }
 
 func (u *unfit) Error() string { return fmt.Sprintf("the topic %s is there, but %s", u.topic, u.cause) }
 
-// usable makes sure once a process, before anything is appended, that the topic is one for leases. A user without the
+// usable makes sure once a process, before anything is appended to l, that the topic is one for leases. A user without the
 // right to see its settings has to rely on whoever created it; that its records have the broker's time is seen in each of
 // them.
-func (b *backend) usable(ctx context.Context) error {
+func (b *backend) usable(ctx context.Context, l *log) error {
 	if b.looked.Load() {
 		return nil
 	}
-	if err := b.fit(ctx); err != nil && !errors.Is(err, wire.TopicAuthorizationFailed) {
+	o, err := b.client.Overview(ctx, l.id, tailLines, chunk, fitSettings...)
+	if err == nil {
+		l.beginWith(&o)
+		if err = o.Refused; err == nil {
+			err = b.fitting(o.Settings)
+		}
+	}
+	if err != nil && !errors.Is(err, wire.TopicAuthorizationFailed) {
 		return err
 	}
 	if err := b.agree(ctx, true); err != nil {
@@ -166,12 +173,31 @@ func (b *backend) usable(ctx context.Context) error {
 	return nil
 }
 
+// beginWith saves whoever begins the book from reading the log's end. Where somebody has the turn, they are doing so.
+func (l *log) beginWith(o *wire.Overview) {
+	select {
+	case l.turn <- struct{}{}:
+		if l.book == nil && o.Tail != nil {
+			l.tail = o
+		}
+		<-l.turn
+	default:
+	}
+}
+
+// fitSettings are the settings that leases rely on.
+var fitSettings = []string{setTimestamps, setCleanup, setRetention, setRetentionBytes}
+
 // fit looks at the topic's settings. The error is an *unfit where it will not do.
 func (b *backend) fit(ctx context.Context) error {
-	settings, err := b.client.TopicConfig(ctx, setTimestamps, setCleanup, setRetention, setRetentionBytes)
+	settings, err := b.client.TopicConfig(ctx, fitSettings...)
 	if err != nil {
 		return err
 	}
+	return b.fitting(settings)
+}
+
+func (b *backend) fitting(settings map[string]string) error {
 	for _, w := range b.c.settingsWrong(settings) {
 		if w.fatal {
 			return &unfit{b.c.wire.Topic, w.cause, w.remedy}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
 )
 
 // TopicSpec is how a topic is created.
@@ -116,7 +118,7 @@ const resourceTopic = 2
 
 // TopicConfig is the topic's configuration, the cluster's defaults included, by name: the settings that are named, or all.
 func (c *Client) TopicConfig(ctx context.Context, names ...string) (map[string]string, error) {
-	registerAdmin()
+	registerConfigs()
 	ctx, cancel := c.bound(ctx, 0)
 	defer cancel()
 	return race(ctx, c, func(ctx context.Context, cn *conn) (map[string]string, error) {
@@ -129,6 +131,11 @@ func (cn *conn) describe(ctx context.Context, r configResource) (map[string]stri
 	if err != nil {
 		return nil, err
 	}
+	return cn.described(answer)
+}
+
+// described reads the answer about one resource's configuration.
+func (cn *conn) described(answer protocol.Message) (map[string]string, error) {
 	d := answer.(*describeConfigsResponse)
 	if len(d.Resources) != 1 {
 		return nil, failed(PhaseConfig, cn.address, ErrNotKafka)

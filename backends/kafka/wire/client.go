@@ -161,8 +161,11 @@ func (c *Client) takeIdle(address string) *conn {
 	return cn
 }
 
-// giveBack keeps a connection for the next call, unless it is of no more use.
+// giveBack keeps a connection for the next call, unless it is of no more use. One that is lent comes back later.
 func (c *Client) giveBack(cn *conn) {
+	if cn.lent {
+		return
+	}
 	c.mu.Lock()
 	keep := c.open[cn] && !cn.broken && len(c.idle[cn.address]) < maxIdle
 	if keep {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol"
@@ -24,9 +25,12 @@ type conn struct {
 	client  *Client
 	address string
 	id      int32     // of the last request
-	greeted bool      // the broker has told its versions, and they fit
 	expires time.Time // when the broker wants a new login, and hangs up otherwise; zero: never
-	broken  bool      // an exchange did not end as it should, so that the next answer may belong to an earlier request
+
+	answered bool // something: the broker is there
+	greeted  bool // the broker has told its versions, and they fit
+	lent     bool // an Ahead keeps it
+	broken   bool // an exchange did not end as it should, so that the next answer may belong to an earlier request
 }
 
 // dial connects, and logs in where that has to be. ctx bounds all of it.
@@ -68,7 +72,7 @@ func (c *Client) secure(ctx context.Context, raw net.Conn, address string) (net.
 
 // greet learns what the broker speaks, and logs in.
 func (cn *conn) greet(ctx context.Context) error {
-	if _, err := cn.send(ctx, step{PhaseVersions, &apiVersionsRequest{}}); err != nil {
+	if _, err := cn.send(ctx, step{phase: PhaseVersions, request: &apiVersionsRequest{}}); err != nil {
 		return err
 	}
 	if !cn.client.config.login() {
@@ -107,42 +111,96 @@ func checkVersions(apis []apiVersion) error {
 
 // exchange sends a request and waits for its answer, within ctx. The error of one that may have reached the broker has
 // Sent set.
-//
-// The first request that only asks goes out together with the greeting, which saves a round trip. One that changes
-// something waits until the broker has shown that it is there.
 func (cn *conn) exchange(ctx context.Context, p Phase, request protocol.Message) (protocol.Message, error) {
-	if cn.greeted {
-		return cn.send(ctx, step{p, request})
+	answers, err := cn.exchangeAll(ctx, step{phase: p, request: request})
+	if err != nil {
+		return nil, err
 	}
-	if p.changes() {
+	return answers[0], nil
+}
+
+// exchangeAll does so with several requests, which go out in one piece and are answered in their order.
+//
+// What a broker speaks is only asked where something has gone wrong: one that does not speak as we do hangs up. A request
+// that changes something waits until the broker has shown that it is there.
+func (cn *conn) exchangeAll(ctx context.Context, steps ...step) ([]protocol.Message, error) {
+	if !cn.answered && steps[0].phase.changes() {
 		if err := cn.greet(ctx); err != nil {
 			return nil, err
 		}
-		return cn.send(ctx, step{p, request})
 	}
-	return cn.send(ctx, step{PhaseVersions, &apiVersionsRequest{}}, step{p, request})
+	answers, err := cn.send(ctx, steps...)
+	var e *Error
+	switch {
+	case err == nil || cn.greeted:
+	case lostConnection(err):
+		err = cn.misunderstood(ctx, err)
+	case !cn.answered && errors.As(err, &e):
+		e.Phase = PhaseVersions // whatever is asked first is the greeting
+	}
+	return answers, err
+}
+
+// misunderstood greets a broker that has hung up, by another connection. If that fails as well, it says what is wrong,
+// better than err does.
+func (cn *conn) misunderstood(ctx context.Context, err error) error {
+	again, dialErr := cn.client.dial(ctx, cn.address)
+	if dialErr != nil {
+		return err
+	}
+	defer again.Close()
+	var e *Error
+	if greetErr := again.greet(ctx); errors.As(greetErr, &e) && ctx.Err() == nil {
+		e.Sent = MaybeDone(err)
+		return e
+	}
+	return err
 }
 
 // step is a request, and what it is for.
 type step struct {
 	phase   Phase
 	request protocol.Message
+	ahead   bool // its answer is for later
 }
 
-// send sends requests in one piece and returns the last one's answer.
-func (cn *conn) send(ctx context.Context, steps ...step) (protocol.Message, error) {
+// send sends requests in one piece and returns their answers. Those to steps that are ahead are not waited for, and have
+// to be collected.
+func (cn *conn) send(ctx context.Context, steps ...step) ([]protocol.Message, error) {
+	return cn.sendBehind(ctx, nil, steps...)
+}
+
+// sendBehind does so while the answers to some that were sent before, the last of all, have not been waited for. It returns
+// them as well.
+func (cn *conn) sendBehind(ctx context.Context, before []step, steps ...step) ([]protocol.Message, error) {
+	first := cn.id + 1 - int32(len(before))
+	all := append(slices.Clone(before), steps...)
+	for i := range before {
+		all[i].ahead = false
+	}
+	return cn.bounded(ctx, all, func() (answers []protocol.Message, at int, sent bool, err error) {
+		if sent, err = cn.write(steps); err != nil {
+			return nil, 0, sent, err
+		}
+		return cn.answers(first, all)
+	})
+}
+
+// bounded lets do talk to the broker within ctx. do tells with its error at which step it happened, and whether anything
+// of it may have been sent.
+func (cn *conn) bounded(ctx context.Context, steps []step, do func() ([]protocol.Message, int, bool, error)) ([]protocol.Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, failed(steps[0].phase, cn.address, err)
 	}
 	deadline, _ := ctx.Deadline() // none: the zero time, which is none for a connection as well
 	cn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { cn.SetDeadline(time.Unix(1, 0)) })
-	answer, at, sent, err := cn.roundTrip(steps)
+	answers, at, sent, err := do()
 	if !stop() || err != nil {
 		cn.broken = true
 	}
 	if err == nil {
-		return answer, nil
+		return answers, nil
 	}
 	if ctx.Err() != nil {
 		err = ctx.Err()
@@ -151,25 +209,36 @@ func (cn *conn) send(ctx context.Context, steps ...step) (protocol.Message, erro
 	return nil, &Error{Phase: p, Broker: cn.address, Err: err, Sent: sent && p.changes()}
 }
 
-// roundTrip tells with its error at which step it happened, and whether anything of it may have been sent.
-func (cn *conn) roundTrip(steps []step) (answer protocol.Message, at int, sent bool, err error) {
-	first := cn.id + 1
+// write sends requests in one piece, and tells whether anything of it may have been sent.
+func (cn *conn) write(steps []step) (sent bool, err error) {
+	if len(steps) == 0 {
+		return false, nil
+	}
 	var frames bytes.Buffer
-	for at, s := range steps {
+	for _, s := range steps {
 		cn.id++
 		if err := protocol.WriteRequest(&frames, spoken[s.request.ApiKey()], cn.id, cn.client.config.ClientID, s.request); err != nil {
-			return nil, at, false, err
+			return false, err
 		}
 	}
-	if n, err := cn.Write(frames.Bytes()); err != nil {
-		return nil, 0, n > 0, err
-	}
+	n, err := cn.Write(frames.Bytes())
+	return n > 0, err
+}
+
+// answers reads those to requests that were sent, the first of which has that number.
+func (cn *conn) answers(first int32, steps []step) (all []protocol.Message, at int, sent bool, err error) {
 	for at, s := range steps {
-		if answer, err = cn.receive(first+int32(at), s.request.ApiKey()); err != nil {
+		if s.ahead {
+			break
+		}
+		answer, err := cn.receive(first+int32(at), s.request.ApiKey())
+		if err != nil {
 			return nil, at, true, err
 		}
+		cn.answered = true
+		all = append(all, answer)
 	}
-	return answer, 0, true, nil
+	return all, 0, true, nil
 }
 
 // receive reads the answer to the request of that number.

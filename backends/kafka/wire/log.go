@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
 )
 
 // Appended tells where and when a record was appended.
 type Appended struct {
-	Offset int64
-	Time   time.Time // the broker's clock, whole ms, UTC; zero where the topic keeps the producers' times
+	Offset   int64
+	Time     time.Time // the broker's clock, whole ms, UTC; zero where the topic keeps the producers' times
+	LogStart int64     // the first offset that retention has left
 }
 
 // Fetched is what a fetch found.
@@ -31,24 +34,27 @@ func (c *Client) Produce(ctx context.Context, partition int, key, value []byte, 
 	defer cancel()
 	var done Appended
 	err := c.onLeader(ctx, PhaseProduce, partition, func(cn *conn) error {
-		var err error
-		done, err = cn.produce(ctx, partition, key, value, headers)
+		answers, err := cn.exchangeAll(ctx, cn.producing(ctx, partition, key, value, headers))
+		if err == nil {
+			done, err = cn.produced(answers[0])
+		}
 		return err
 	})
 	return done, err
 }
 
-func (cn *conn) produce(ctx context.Context, partition int, key, value []byte, headers []Header) (Appended, error) {
-	topic := cn.client.config.Topic
-	answer, err := cn.exchange(ctx, PhaseProduce, &produceRequest{
+// producing is the request to append a record.
+func (cn *conn) producing(ctx context.Context, partition int, key, value []byte, headers []Header) step {
+	return step{phase: PhaseProduce, request: &produceRequest{
 		Acks:      -1,
 		TimeoutMs: leftMs(ctx),
-		Topics: []produceTopic{{Name: topic, Partitions: []producePartition{
+		Topics: []produceTopic{{Name: cn.client.config.Topic, Partitions: []producePartition{
 			{ID: int32(partition), Records: encodeBatch(key, value, headers, time.Now())}}}},
-	})
-	if err != nil {
-		return Appended{}, err
-	}
+	}}
+}
+
+// produced reads the answer to it.
+func (cn *conn) produced(answer protocol.Message) (Appended, error) {
 	r := answer.(*produceResponse)
 	if len(r.Topics) != 1 || len(r.Topics[0].Partitions) != 1 {
 		return Appended{}, &Error{Phase: PhaseProduce, Broker: cn.address, Err: ErrNotKafka, Sent: true}
@@ -59,7 +65,7 @@ func (cn *conn) produce(ctx context.Context, partition int, key, value []byte, h
 		e.Sent = !p.ErrorCode.unappended()
 		return Appended{}, e
 	}
-	done := Appended{Offset: p.BaseOffset}
+	done := Appended{Offset: p.BaseOffset, LogStart: p.LogStart}
 	if p.LogAppendTime >= 0 {
 		done.Time = time.UnixMilli(p.LogAppendTime).UTC()
 	}
@@ -76,15 +82,18 @@ func (c *Client) Fetch(ctx context.Context, partition int, offset int64, maxWait
 	err := c.onLeader(ctx, PhaseFetch, partition, func(cn *conn) error {
 		bounded, cancel := c.attempt(ctx, maxWait)
 		defer cancel()
-		var err error
-		found, err = cn.fetch(bounded, partition, offset, maxWait, maxBytes)
+		answers, err := cn.exchangeAll(bounded, cn.fetching(partition, offset, maxWait, maxBytes))
+		if err == nil {
+			found, err = cn.fetched(answers[0], partition, offset)
+		}
 		return err
 	})
 	return found, err
 }
 
-func (cn *conn) fetch(ctx context.Context, partition int, offset int64, maxWait time.Duration, maxBytes int) (Fetched, error) {
-	answer, err := cn.exchange(ctx, PhaseFetch, &fetchRequest{
+// fetching is the request to read from a partition.
+func (cn *conn) fetching(partition int, offset int64, maxWait time.Duration, maxBytes int) step {
+	return step{phase: PhaseFetch, request: &fetchRequest{
 		ReplicaID:    -1,
 		MaxWaitMs:    int32(maxWait.Milliseconds()),
 		MinBytes:     1,
@@ -92,10 +101,11 @@ func (cn *conn) fetch(ctx context.Context, partition int, offset int64, maxWait 
 		SessionEpoch: -1, // no session
 		Topics: []fetchTopic{{Name: cn.client.config.Topic, Partitions: []fetchPartition{
 			{ID: int32(partition), CurrentEpoch: -1, Offset: offset, LogStart: -1, MaxBytes: int32(maxBytes)}}}},
-	})
-	if err != nil {
-		return Fetched{}, err
-	}
+	}}
+}
+
+// fetched reads the answer to it.
+func (cn *conn) fetched(answer protocol.Message, partition int, offset int64) (Fetched, error) {
 	r := answer.(*fetchResponse)
 	if r.ErrorCode != 0 {
 		return Fetched{}, refused(PhaseFetch, cn.address, r.ErrorCode, "")
@@ -108,6 +118,7 @@ func (cn *conn) fetch(ctx context.Context, partition int, offset int64, maxWait 
 		return Fetched{HighWater: p.HighWater, LogStart: p.LogStart}, refused(PhaseFetch, cn.address, p.ErrorCode, "")
 	}
 	found := Fetched{HighWater: p.HighWater, LogStart: p.LogStart}
+	var err error
 	found.Records, found.Next, err = decodeBatches(p.Records, offset)
 	if err != nil {
 		return found, failed(PhaseFetch, cn.address, fmt.Errorf("partition %d: %w", partition, err))
@@ -168,14 +179,24 @@ func (c *Client) listed(ctx context.Context, partition int, timestamp int64) (li
 }
 
 func (cn *conn) list(ctx context.Context, partition int, timestamp int64) (none listedOffsetsPartition, err error) {
-	answer, err := cn.exchange(ctx, PhaseOffsets, &listOffsetsRequest{
-		ReplicaID: -1,
-		Topics: []listOffsetsTopic{{Name: cn.client.config.Topic, Partitions: []listOffsetsPartition{
-			{ID: int32(partition), CurrentEpoch: -1, Timestamp: timestamp}}}},
-	})
+	answers, err := cn.exchangeAll(ctx, cn.listing(partition, timestamp))
 	if err != nil {
 		return none, err
 	}
+	return cn.listed(answers[0])
+}
+
+// listing is the request for the offset that belongs to a time.
+func (cn *conn) listing(partition int, timestamp int64) step {
+	return step{phase: PhaseOffsets, request: &listOffsetsRequest{
+		ReplicaID: -1,
+		Topics: []listOffsetsTopic{{Name: cn.client.config.Topic, Partitions: []listOffsetsPartition{
+			{ID: int32(partition), CurrentEpoch: -1, Timestamp: timestamp}}}},
+	}}
+}
+
+// listed reads the answer to it.
+func (cn *conn) listed(answer protocol.Message) (none listedOffsetsPartition, err error) {
 	r := answer.(*listOffsetsResponse)
 	if len(r.Topics) != 1 || len(r.Topics[0].Partitions) != 1 {
 		return none, failed(PhaseOffsets, cn.address, ErrNotKafka)

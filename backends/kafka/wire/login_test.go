@@ -141,8 +141,11 @@ func TestOtherServers(t *testing.T) {
 					if err != nil {
 						return
 					}
-					conn.Read(make([]byte, 1000))
-					conn.Write([]byte(c.says))
+					request := make([]byte, 1000)
+					conn.Read(request)
+					if asksVersions := request[5] == 18; asksVersions || name != "Kafka 0.10" { // which hangs up on what it does not know
+						conn.Write([]byte(c.says))
+					}
 					conn.Close()
 				}
 			}()

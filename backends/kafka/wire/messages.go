@@ -43,7 +43,11 @@ var register = sync.OnceFunc(func() {
 	protocol.Register(&listOffsetsRequest{}, &listOffsetsResponse{})
 })
 
-// registerSASL and registerAdmin are for what most runs do not need.
+// registerConfigs, registerSASL and registerAdmin are for what some, or most, runs do not need.
+var registerConfigs = sync.OnceFunc(func() {
+	protocol.Register(&describeConfigsRequest{}, &describeConfigsResponse{})
+})
+
 var registerSASL = sync.OnceFunc(func() {
 	protocol.Register(&saslHandshakeRequest{}, &saslHandshakeResponse{})
 	protocol.Register(&saslAuthenticateRequest{}, &saslAuthenticateResponse{})
@@ -51,7 +55,6 @@ var registerSASL = sync.OnceFunc(func() {
 
 var registerAdmin = sync.OnceFunc(func() {
 	protocol.Register(&createTopicsRequest{}, &createTopicsResponse{})
-	protocol.Register(&describeConfigsRequest{}, &describeConfigsResponse{})
 })
 
 type apiVersionsRequest struct {

@@ -26,11 +26,11 @@ var byStrength = []Mechanism{ScramSHA512, ScramSHA256, Plain}
 // choice is kept for the connections to come, and [Client.dial] is asked again by whoever gets a tryAgain.
 func (cn *conn) login(ctx context.Context) error {
 	chosen := cn.client.mechanism()
-	answer, err := cn.send(ctx, step{PhaseSASL, &saslHandshakeRequest{Mechanism: string(chosen)}})
+	answers, err := cn.send(ctx, step{phase: PhaseSASL, request: &saslHandshakeRequest{Mechanism: string(chosen)}})
 	if err != nil {
 		return err
 	}
-	shake := answer.(*saslHandshakeResponse)
+	shake := answers[0].(*saslHandshakeResponse)
 	if shake.ErrorCode == UnsupportedSASLMechanism && cn.client.config.Mechanism == "" {
 		return cn.chooseAgain(chosen, shake.Mechanisms)
 	}
@@ -111,11 +111,11 @@ func (cn *conn) authenticate(ctx context.Context, m Mechanism) error {
 
 // token sends one step of the login and returns the broker's.
 func (cn *conn) token(ctx context.Context, data []byte) ([]byte, error) {
-	answer, err := cn.send(ctx, step{PhaseSASL, &saslAuthenticateRequest{Data: data}})
+	answers, err := cn.send(ctx, step{phase: PhaseSASL, request: &saslAuthenticateRequest{Data: data}})
 	if err != nil {
 		return nil, err
 	}
-	r := answer.(*saslAuthenticateResponse)
+	r := answers[0].(*saslAuthenticateResponse)
 	if r.ErrorCode != 0 {
 		return nil, refused(PhaseSASL, cn.address, r.ErrorCode, "")
 	}

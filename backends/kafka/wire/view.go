@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
 )
 
 // view is what the client last heard of the cluster.
@@ -283,15 +285,25 @@ func oneOff[T any](ctx context.Context, c *Client, address string, do func(conte
 	return do(ctx, cn)
 }
 
-// metadata asks for the cluster and the topic, and never lets the broker create the latter.
+// metadata asks for the cluster and the topic.
 func (cn *conn) metadata(ctx context.Context, operations bool) (*Cluster, error) {
-	answer, err := cn.exchange(ctx, PhaseMetadata, &metadataRequest{
-		Topics: []string{cn.client.config.Topic}, TopicOperations: operations, ClusterOperations: operations})
+	answers, err := cn.exchangeAll(ctx, cn.asking(operations))
 	if err != nil {
 		return nil, err
 	}
+	return cn.told(answers[0])
+}
+
+// asking is the request for the cluster and the topic, which never lets the broker create the latter.
+func (cn *conn) asking(operations bool) step {
+	return step{phase: PhaseMetadata, request: &metadataRequest{
+		Topics: []string{cn.client.config.Topic}, TopicOperations: operations, ClusterOperations: operations}}
+}
+
+// told reads the answer to it.
+func (cn *conn) told(answer protocol.Message) (found *Cluster, err error) {
 	m := answer.(*metadataResponse)
-	found := &Cluster{ID: m.ClusterID, Controller: m.Controller, Operations: Operations(m.ClusterOperations), from: cn.address}
+	found = &Cluster{ID: m.ClusterID, Controller: m.Controller, Operations: Operations(m.ClusterOperations), from: cn.address}
 	for _, b := range m.Brokers {
 		found.Brokers = append(found.Brokers, Broker{ID: b.ID, Host: b.Host, Port: int(b.Port), Rack: b.Rack})
 	}

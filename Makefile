@@ -33,6 +33,8 @@ endif
 TESTFLAGS ?=
 # Extra flags for the attacks: make torture TORTUREFLAGS='-on redis -seed 7'
 TORTUREFLAGS ?=
+# Extra flags for the comparison: make bench-peers PEERSFLAGS='-only frozen,killed -faults 5'
+PEERSFLAGS ?=
 comma := ,
 space := $(subst ,, )
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
@@ -89,7 +91,7 @@ bench-servers: build ## the same on real Redis and MariaDB servers, beside what 
 	CC='$(BUILD_CC)' $(GO) run -tags '$(TAGS)' ./bench/servers -lockrun ./lockrun -tags '$(TAGS)' -ldflags '$(LDFLAGS) $(STATIC)'
 
 bench-peers: build ## lockrun beside flock, etcdctl, SET NX, Redisson, ShedLock and Curator, with their real servers
-	$(GO) run ./bench/peers -lockrun ./lockrun
+	CC='$(BUILD_CC)' $(GO) run -trimpath -tags '$(TAGS)' ./bench/peers -lockrun ./lockrun $(PEERSFLAGS)
 
 dist: ## archives, deb, rpm, apk, checksums and bills of materials for all systems, unpublished, into dist/
 	cd packaging && $(GO) build -o ../dist-tools/ github.com/goreleaser/goreleaser/v2

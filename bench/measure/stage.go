@@ -1,5 +1,6 @@
 // Package measure is what the measurements beside real servers share: a stage on which package testserver starts servers
-// outside a test, and how the middle one of many values, and a handover between two processes, are found out.
+// outside a test, processes that cannot keep a measurement waiting for ever, the middle one of many values, and a handover
+// between two processes.
 package measure
 
 import (
@@ -15,9 +16,14 @@ type Stage struct{ cleanups []func() }
 type failure struct{ error }
 
 // Perform takes one measure. What [Must] and the methods of the stage end it with is returned.
-func Perform(measure func(*Stage)) (err error) {
+func Perform(measure func(*Stage)) error {
 	s := &Stage{}
 	defer s.close()
+	return Try(func() { measure(s) })
+}
+
+// Try does a part of a measure without which the rest goes on.
+func Try(part func()) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			f, ok := v.(failure)
@@ -27,7 +33,7 @@ func Perform(measure func(*Stage)) (err error) {
 			err = f.error
 		}
 	}()
-	measure(s)
+	part()
 	return nil
 }
 

@@ -1,107 +1,122 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/lockrun/lockrun/bench/measure"
 )
+
+// some are the tries of a peer, of which a JVM has fewer.
+func some(n, slow int) func(*peer) int {
+	return func(p *peer) int {
+		if p.slow() {
+			return slow
+		}
+		return n
+	}
+}
+
+// reference are the values of flock.
+func reference[T any](values map[*peer][]T) []T {
+	for p, all := range values {
+		if p.name == "flock" {
+			return all
+		}
+	}
+	return nil
+}
 
 // start is the time from the start of the wrapper to the first word of its job, and to its end.
 func (b *bench) start(s *stage) {
 	all := b.peers(s, start(s))
-	begun, whole := make([][]time.Duration, len(all)), make([][]time.Duration, len(all))
-	for i := range b.runs + 3 {
-		for j := range all {
-			k := (i + j) % len(all)
-			if all[k].slow() && i >= b.slowRuns+3 {
-				continue
-			}
-			first, end := begin(all[k].guard("start", "/bin/echo", "up"))
-			if i >= 3 {
-				begun[k], whole[k] = append(begun[k], first), append(whole[k], end)
-			}
-		}
-	}
+	begun, whole := map[*peer][]time.Duration{}, map[*peer][]time.Duration{}
+	b.turns(all, some(1, 1), func(p *peer) { begin(p.guard("start", "/bin/echo", "up")) }) // not counted
+	b.turns(all, some(b.runs, b.slowRuns), func(p *peer) {
+		first, end := begin(p.guard("start", "/bin/echo", "up"))
+		begun[p], whole[p] = append(begun[p], first), append(whole[p], end)
+	})
 	head("Start: from the wrapper's start to its job's first word, and to its own end; medians", "to the job", "ratio to flock",
 		"to the end", "ratio to flock")
-	reference := 0
-	for k, p := range all {
-		if p.name == "flock" {
-			reference = k
-		}
-	}
-	for k, p := range all {
-		line(p.name, ms(median(begun[k])), ratio(median(begun[k]), median(begun[reference])),
-			ms(median(whole[k])), ratio(median(whole[k]), median(whole[reference])))
+	for _, p := range all {
+		p.line(len(begun[p]), middle(begun[p]), ratio(begun[p], reference(begun)), middle(whole[p]), ratio(whole[p], reference(whole)))
 	}
 }
 
-// begin runs a command to its end. Its job has to print a line.
+// begin runs a command to its end. Its job has to print "up".
 func begin(argv []string) (first, end time.Duration) {
-	cmd := exec.Command(argv[0], argv[1:]...)
-	out, err := cmd.StdoutPipe()
-	must(err)
-	began := time.Now()
-	must(cmd.Start())
-	word, err := bufio.NewReader(out).ReadString('\n')
-	first = time.Since(began)
-	must(cmd.Wait())
-	end = time.Since(began)
-	if err != nil || word != "up\n" {
-		must(fmt.Errorf("%q printed %q: %w", argv, word, errNoMeasure))
-	}
-	return first, end
+	c := measure.Launch(limit, argv...)
+	defer c.Release()
+	c.Say("up")
+	first = time.Since(c.Started)
+	c.Succeed()
+	return first, c.Ended.Sub(c.Started)
 }
 
 // held is a wrapper beside its job, which sleeps.
 type held struct {
-	cmd *exec.Cmd
+	*measure.Child
 	job int
 }
 
 // hold starts a peer with a job that prints its process id and sleeps.
-func (p *peer) hold(s *stage, key string) *held {
-	argv := p.guard(key, "/bin/sh", "-c", "echo $$; exec sleep 1000")
-	h := &held{cmd: exec.Command(argv[0], argv[1:]...)}
-	out, err := h.cmd.StdoutPipe()
+func (p *peer) hold(s *measure.Stage, key string) *held {
+	c := measure.Launch(limit, p.guard(key, "/bin/sh", "-c", "echo $$; exec sleep 1000")...)
+	s.Cleanup(c.Release)
+	job, err := strconv.Atoi(c.Line())
 	must(err)
-	must(h.cmd.Start())
-	s.Cleanup(func() {
-		if h.job > 0 {
-			_ = syscall.Kill(h.job, syscall.SIGKILL)
-		}
-		_ = h.cmd.Process.Kill()
-		_ = h.cmd.Wait()
-	})
-	word, err := bufio.NewReader(out).ReadString('\n')
-	must(err)
-	h.job, err = strconv.Atoi(strings.TrimSpace(word))
-	must(err)
-	return h
+	return &held{c, job}
 }
 
 // memory is what is resident beside a sleeping job.
 func (b *bench) memory(s *stage) {
-	head("Memory beside a sleeping job: the wrapper and what it has started, the job excepted", "resident", "shared with nobody")
-	for i, p := range b.peers(s, start(s)) {
-		h := p.hold(s, fmt.Sprint("memory", i))
-		time.Sleep(time.Second) // what start-up has touched is part of it; what is returned soon is not
-		var rss, private int
-		for _, pid := range family(h.cmd.Process.Pid) {
-			if pid != h.job {
+	all := b.peers(s, start(s))
+	resident, private, written := map[*peer][]float64{}, map[*peer][]float64{}, map[*peer][]float64{}
+	b.turns(all, some(b.samples, b.samples), func(p *peer) {
+		must(measure.Perform(func(m *measure.Stage) {
+			h := p.hold(m, fmt.Sprint("memory", len(resident[p])))
+			time.Sleep(time.Second) // what start-up has touched is part of it; what is returned soon is not
+			var rss, clean, dirty int
+			for _, pid := range h.wrappers() {
 				rss += rollup(pid, "Rss")
-				private += rollup(pid, "Private_Clean") + rollup(pid, "Private_Dirty")
+				clean += rollup(pid, "Private_Clean")
+				dirty += rollup(pid, "Private_Dirty")
 			}
+			resident[p], private[p] = append(resident[p], float64(rss)), append(private[p], float64(clean+dirty))
+			written[p] = append(written[p], float64(dirty))
+		}))
+	})
+	head("Memory beside a sleeping job: the wrapper and what it has started, the job excepted; medians", "resident", "shared with nobody", "of it written to")
+	for _, p := range all {
+		p.line(len(resident[p]), megabytes(resident[p]), megabytes(private[p]), megabytes(written[p]))
+	}
+}
+
+// wrappers are the processes around the job, once each of them is a program: before that, one may be a copy of another
+// whose memory it shares, which would count twice.
+func (h *held) wrappers() []int {
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		all := slices.DeleteFunc(family(h.PID()), func(pid int) bool { return pid == h.job })
+		programs := map[string]bool{}
+		for _, pid := range all {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			programs[string(text)] = true
 		}
-		line(p.name, megabytes(rss), megabytes(private))
+		if len(programs) == len(all) {
+			return all
+		}
+		if time.Since(began) > limit/2 {
+			must(fmt.Errorf("%d wrappers are %d programs: %w", len(all), len(programs), errNoMeasure))
+		}
 	}
 }
 
@@ -131,94 +146,57 @@ func rollup(pid int, field string) (n int) {
 	return n
 }
 
-func megabytes(kb int) string { return fmt.Sprintf("%.1f MB", float64(kb)/1024) }
+func megabytes(kb []float64) string {
+	if len(kb) == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f MB", median(kb)/1024)
+}
 
 // rate is whole runs a second by many shells at once, each with a key of its own.
 func (b *bench) rate(s *stage) {
-	head(fmt.Sprintf("Runs of `true` a second, %d contenders with a key each, a process a run", b.contenders), "runs/s")
-	for _, p := range b.peers(s, start(s)) {
-		if p.slow() {
-			line(p.name, "a JVM a run is nothing that anybody does")
-			continue
+	all := b.peers(s, start(s))
+	for _, p := range all {
+		if p.slow() && p.err == nil {
+			p.err = inapplicable("nobody starts a JVM for each run: see the next table")
 		}
-		var runs atomic.Int64
-		var all sync.WaitGroup
-		begin := time.Now()
-		for i := range b.contenders {
-			argv := p.guard(fmt.Sprintf("rate%d", i), "/bin/true")
-			all.Go(func() {
-				for time.Since(begin) < b.span {
-					if exec.Command(argv[0], argv[1:]...).Run() == nil {
-						runs.Add(1)
-					}
+	}
+	rates, failed := map[*peer][]float64{}, map[*peer]int64{}
+	b.turns(all, some(b.rounds, 0), func(p *peer) {
+		rate, bad := b.crowd(p)
+		rates[p], failed[p] = append(rates[p], rate), failed[p]+bad
+	})
+	head(fmt.Sprintf("Runs of `true` a second by %d contenders at once, a key and a process for each; medians of rounds of %v", b.contenders, b.span),
+		"runs/s", "ratio to flock", "failed runs in all")
+	for _, p := range all {
+		p.line(len(rates[p]), often(rates[p]), ratio(rates[p], reference(rates)), fmt.Sprint(failed[p]))
+	}
+}
+
+// crowd is one round: runs a second that succeeded, and how many did not.
+func (b *bench) crowd(p *peer) (rate float64, bad int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.span+limit)
+	defer cancel()
+	var good, failed atomic.Int64
+	var first atomic.Pointer[error]
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range b.contenders {
+		argv := p.guard(fmt.Sprintf("rate%d", i), "/bin/true")
+		all.Go(func() {
+			for time.Since(began) < b.span {
+				if err := exec.CommandContext(ctx, argv[0], argv[1:]...).Run(); err != nil {
+					failed.Add(1)
+					first.CompareAndSwap(nil, &err)
+				} else {
+					good.Add(1)
 				}
-			})
-		}
-		all.Wait()
-		line(p.name, fmt.Sprintf("%.0f", float64(runs.Load())/time.Since(begin).Seconds()))
-	}
-}
-
-// frozen is what happens to a job whose lock server stops answering.
-func (b *bench) frozen(s *stage) {
-	head(fmt.Sprintf("The server freezes while the job runs, with a lock of %v", b.ttl), "the job", "the wrapper's exit code")
-	var names []string
-	for _, p := range b.peers(s, start(s)) {
-		names = append(names, p.name)
-	}
-	for i, name := range names { // servers of their own: the one before left them frozen
-		must(perform(func(s *stage) {
-			p := b.peers(s, start(s))[i]
-			if p.server == nil {
-				line(name, "has no server", "")
-				return
 			}
-			h := p.hold(s, "frozen")
-			time.Sleep(b.ttl / 2)
-			p.server.Freeze()
-			died, after := awaitDeath(h.job, b.patience)
-			if !died {
-				line(name, fmt.Sprintf("runs on, watched for %v", b.patience), "")
-				return
-			}
-			line(name, fmt.Sprintf("dead after %.1f s", after.Seconds()), exitCode(h))
-		}))
+		})
 	}
-}
-
-// awaitDeath watches a process.
-func awaitDeath(pid int, patience time.Duration) (died bool, after time.Duration) {
-	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(time.Millisecond) {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(text), ") Z ") {
-			return true, time.Since(begin)
-		}
+	all.Wait()
+	if good.Load() == 0 && first.Load() != nil {
+		must(fmt.Errorf("all %d runs fail: %w", failed.Load(), *first.Load()))
 	}
-	return false, patience
-}
-
-// exitCode is the wrapper's own, where it ends soon.
-func exitCode(h *held) string {
-	done := make(chan error, 1)
-	go func() { done <- h.cmd.Wait() }()
-	select {
-	case <-done:
-		return strconv.Itoa(h.cmd.ProcessState.ExitCode())
-	case <-time.After(10 * time.Second):
-		return "does not end"
-	}
-}
-
-// killed is what happens to a job whose wrapper is killed.
-func (b *bench) killed(s *stage) {
-	head("The wrapper is killed (SIGKILL)", "the job")
-	for i, p := range b.peers(s, start(s)) {
-		h := p.hold(s, fmt.Sprint("killed", i)) // each its own: what was killed has not let go
-		must(h.cmd.Process.Kill())
-		if died, after := awaitDeath(h.job, 3*time.Second); died {
-			line(p.name, fmt.Sprintf("dead after %s", ms(after)))
-		} else {
-			line(p.name, "runs on as an orphan")
-		}
-	}
+	return float64(good.Load()) / time.Since(began).Seconds(), failed.Load()
 }

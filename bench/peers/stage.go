@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/lockrun/lockrun/bench/measure"
@@ -32,7 +33,7 @@ func must(err error) { measure.Must(err) }
 // errNoMeasure says that what ran was not what should be measured.
 var errNoMeasure = measure.ErrNoMeasure
 
-func median(d []time.Duration) time.Duration { return measure.Median(d) }
+func median[T time.Duration | float64](all []T) T { return measure.Median(all) }
 
 // program is the path of a program that has to be there.
 func program(name string) string {
@@ -41,20 +42,45 @@ func program(name string) string {
 	return path
 }
 
-// jvm is the beginning of a command line that runs jvm/Peer.java, whose libraries are fetched once. The options are those
-// that make a JVM start soon, since that is to its advantage here.
-func (s *stage) jvm() []string {
-	cache, err := os.UserCacheDir()
-	must(err)
-	lib := filepath.Join(cache, "lockrun-test", "peers")
-	if found, _ := filepath.Glob(filepath.Join(lib, "curator-recipes-*.jar")); len(found) == 0 {
-		run(program("mvn"), "-q", "-B", "-f", "bench/peers/jvm/pom.xml", "dependency:copy-dependencies",
-			"-DoutputDirectory="+lib, "-DincludeScope=runtime")
+// jvm is how jvm/Peer.java is run, or why it cannot be.
+type jvm struct {
+	prefix []string
+	lib    string // the libraries' folder
+	dir    string
+	err    error
+}
+
+// prepareJVM fetches the libraries, once, and compiles. The options are those that make a JVM start soon, since that is to
+// its advantage here.
+func prepareJVM() *jvm {
+	j := &jvm{}
+	j.err = measure.Try(func() {
+		cache, err := os.UserCacheDir()
+		must(err)
+		j.lib = filepath.Join(cache, "lockrun-test", "peers")
+		if found, _ := filepath.Glob(filepath.Join(j.lib, "curator-recipes-*.jar")); len(found) == 0 {
+			run(program("mvn"), "-q", "-B", "-f", "bench/peers/jvm/pom.xml", "dependency:copy-dependencies",
+				"-DoutputDirectory="+j.lib, "-DincludeScope=runtime")
+		}
+		j.dir, err = os.MkdirTemp("", "lockrun-peers-jvm-")
+		must(err)
+		jars := filepath.Join(j.lib, "*")
+		run(program("javac"), "-cp", jars, "-d", j.dir, "bench/peers/jvm/Peer.java")
+		j.prefix = []string{program("java"), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+			"-cp", jars + ":" + j.dir, "Peer"}
+	})
+	return j
+}
+
+func (j *jvm) remove() { os.RemoveAll(j.dir) }
+
+// version is that of a library.
+func (j *jvm) version(library string) string {
+	found, _ := filepath.Glob(filepath.Join(j.lib, library+"-[0-9]*.jar"))
+	if len(found) == 0 {
+		return ""
 	}
-	classes, jars := filepath.Join(s.dir, "classes"), filepath.Join(lib, "*")
-	run(program("javac"), "-cp", jars, "-d", classes, "bench/peers/jvm/Peer.java")
-	return []string{program("java"), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
-		"-cp", jars + ":" + classes, "Peer"}
+	return " " + strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), library+"-"), ".jar")
 }
 
 // run runs a command that has to succeed.

@@ -14,14 +14,20 @@ func (b *bench) handover(s *stage, st *store) []row {
 	dir, err := os.MkdirTemp("", "lockrun-bench-")
 	must(err)
 	s.Cleanup(func() { os.RemoveAll(dir) })
-	lock := filepath.Join(dir, "lock")
-	lockrun := func(more ...string) []string {
-		return append([]string{b.lockrun, "--backend", st.url, "--key", "handover"}, more...)
+	wrap := func(prefix ...string) func(...string) []string {
+		return func(job ...string) []string { return append(append([]string{}, prefix...), job...) }
 	}
-	var ours, peer []time.Duration
+	flock := wrap(b.flock, filepath.Join(dir, "lock"))
+	lockrun := []string{b.lockrun, "--backend", st.url, "--key", "handover"}
+	pairs := [2]measure.Pair{
+		{Hold: wrap(append(lockrun, "--")...), Wait: wrap(append(lockrun, "--wait", "60s", "--")...), Limit: time.Minute},
+		{Hold: flock, Wait: flock, Limit: time.Minute},
+	}
+	var took [2][]time.Duration
 	for range b.handovers {
-		ours = append(ours, measure.HandOver(lockrun("--", "cat"), lockrun("--wait", "60s", "--", "echo", "mine")))
-		peer = append(peer, measure.HandOver([]string{b.flock, lock, "cat"}, []string{b.flock, lock, "echo", "mine"}))
+		for i, p := range pairs {
+			took[i] = append(took[i], p.HandOver())
+		}
 	}
-	return []row{times(st.name+", a lease handed to a waiter, from the end of one job to the first word of the next, against flock", ours, peer)}
+	return []row{times(st.name+", a lease handed to a waiter, from the end of one job to the first word of the next, against flock", took[0], took[1])}
 }

@@ -27,8 +27,10 @@ import net.javacrumbs.shedlock.provider.jdbc.JdbcLockProvider;
  *
  * <pre>
  * Peer LIBRARY ADDRESS TTL-MS run KEY COMMAND...     runs a command under the lock; 75 where it is held
- * Peer LIBRARY ADDRESS TTL-MS ops THREADS MS         prints the leases a second, each thread on a key of its own
- * Peer LIBRARY ADDRESS TTL-MS handover ROUNDS        prints the median microseconds from a release to the waiter's lock
+ * Peer LIBRARY ADDRESS TTL-MS wait KEY COMMAND...    the same, but says "waiting" and waits for the lock
+ * Peer LIBRARY ADDRESS TTL-MS ops THREADS MS ROUNDS  prints the leases a second of each round, each thread on its own key
+ * Peer LIBRARY ADDRESS TTL-MS cycles N               takes one lock and gives it back N times
+ * Peer LIBRARY ADDRESS TTL-MS handover ROUNDS        prints the microseconds from each release to the waiter's lock
  * </pre>
  */
 public final class Peer {
@@ -44,18 +46,37 @@ public final class Peer {
         Lock lock(String key);
     }
 
-    public static void main(String[] args) throws Exception {
+    public static void main(String[] args) {
+        try {
+            System.exit(perform(args));
+        } catch (Throwable e) {
+            fail(e);
+        }
+    }
+
+    /** Says in one line what is wrong, and ends whatever threads there are. */
+    private static void fail(Throwable e) {
+        StringBuilder text = new StringBuilder(e.toString());
+        for (Throwable cause = e.getCause(); cause != null; cause = cause.getCause()) {
+            text.append(": ").append(cause);
+        }
+        System.err.println(text.toString().replace('\n', ' '));
+        Runtime.getRuntime().halt(1);
+    }
+
+    private static int perform(String[] args) throws Exception {
         long ttl = Long.parseLong(args[2]);
         int code;
-        try (Library library = connect(args[0], args[1], ttl, args[3].equals("run") ? 1 : 100)) {
+        try (Library library = connect(args[0], args[1], ttl, args[3].equals("ops") ? 100 : args[3].equals("handover") ? 2 : 1)) {
             code = switch (args[3]) {
-                case "run" -> run(library, args[4], Arrays.asList(args).subList(5, args.length));
-                case "ops" -> ops(library, Integer.parseInt(args[4]), Long.parseLong(args[5]));
+                case "run", "wait" -> run(library, args[3].equals("wait"), args[4], Arrays.asList(args).subList(5, args.length));
+                case "ops" -> ops(library, Integer.parseInt(args[4]), Long.parseLong(args[5]), Integer.parseInt(args[6]));
+                case "cycles" -> cycles(library, Integer.parseInt(args[4]));
                 case "handover" -> handover(library, Integer.parseInt(args[4]));
                 default -> throw new IllegalArgumentException(args[3]);
             };
         }
-        System.exit(code);
+        return code;
     }
 
     private static Library connect(String name, String address, long ttl, int connections) throws Exception {
@@ -165,9 +186,12 @@ public final class Peer {
         };
     }
 
-    private static int run(Library library, String key, List<String> command) throws Exception {
+    private static int run(Library library, boolean wait, String key, List<String> command) throws Exception {
         Lock lock = library.lock(key);
-        if (!lock.take(false)) {
+        if (wait) {
+            System.out.println("waiting");
+        }
+        if (!lock.take(wait)) {
             return 75;
         }
         int code = new ProcessBuilder(command).inheritIO().start().waitFor();
@@ -175,9 +199,19 @@ public final class Peer {
         return code;
     }
 
-    private static int ops(Library library, int threads, long millis) throws Exception {
+    private static int ops(Library library, int threads, long millis, int rounds) throws Exception {
         spin(library, threads, Math.min(millis, 3000)); // the compiler has seen it by then
-        System.out.println(spin(library, threads, millis));
+        for (int i = 0; i < rounds; i++) {
+            System.out.println(spin(library, threads, millis));
+        }
+        return 0;
+    }
+
+    private static int cycles(Library library, int n) throws Exception {
+        Lock lock = library.lock("cycles");
+        for (int i = 0; i < n; i++) {
+            cycle(lock);
+        }
         return 0;
     }
 
@@ -186,7 +220,7 @@ public final class Peer {
         CountDownLatch ready = new CountDownLatch(threads);
         CountDownLatch go = new CountDownLatch(1);
         List<Thread> all = new ArrayList<>();
-        long[] end = new long[1];
+        AtomicLong end = new AtomicLong();
         for (int i = 0; i < threads; i++) {
             Lock lock = library.lock("ops" + i);
             Thread thread = new Thread(() -> {
@@ -194,13 +228,12 @@ public final class Peer {
                     cycle(lock); // connects
                     ready.countDown();
                     go.await();
-                    while (System.nanoTime() < end[0]) {
+                    while (System.nanoTime() < end.get()) {
                         cycle(lock);
                         leases.incrementAndGet();
                     }
                 } catch (Exception e) {
-                    e.printStackTrace();
-                    System.exit(1);
+                    fail(e);
                 }
             });
             all.add(thread);
@@ -208,7 +241,7 @@ public final class Peer {
         }
         ready.await();
         long begin = System.nanoTime();
-        end[0] = begin + TimeUnit.MILLISECONDS.toNanos(millis);
+        end.set(begin + TimeUnit.MILLISECONDS.toNanos(millis));
         go.countDown();
         for (Thread thread : all) {
             thread.join();
@@ -224,7 +257,6 @@ public final class Peer {
     }
 
     private static int handover(Library library, int rounds) throws Exception {
-        long[] took = new long[rounds];
         for (int i = 0; i < rounds; i++) {
             Lock mine = library.lock("handover");
             Lock theirs = library.lock("handover");
@@ -236,8 +268,7 @@ public final class Peer {
                     got[0] = System.nanoTime();
                     theirs.free();
                 } catch (Exception e) {
-                    e.printStackTrace();
-                    System.exit(1);
+                    fail(e);
                 }
             });
             waiter.start();
@@ -245,10 +276,8 @@ public final class Peer {
             long begin = System.nanoTime();
             mine.free();
             waiter.join();
-            took[i] = got[0] - begin;
+            System.out.println((got[0] - begin) / 1000);
         }
-        Arrays.sort(took);
-        System.out.println(took[rounds / 2] / 1000);
         return 0;
     }
 }

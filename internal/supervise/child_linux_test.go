@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestEveryExitCodeAndSignal(t *testing.T) {
@@ -187,5 +189,28 @@ func TestStatusOfOthersIsNotStolen(t *testing.T) {
 	}
 	if got := strings.TrimSpace(string(out)); got != "6 true 0 all <nil>" {
 		t.Errorf("code, gone, left, of fifty, of the last: %q", got)
+	}
+}
+
+// A guard that has died by then does not take COMMAND with it.
+func TestSpawnBesideADeadGuard(t *testing.T) {
+	var p [2]int
+	if err := pipe(&p); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(p[0])
+	defer unix.Close(p[1])
+	pid, _, err := spawn(&Job{Path: "/bin/sh", Argv: []string{"sh", "-c", "exit 5"}}, -1, p[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ws unix.WaitStatus
+	for {
+		if _, err = unix.Wait4(pid, &ws, 0, nil); err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil || ws.ExitStatus() != 5 {
+		t.Errorf("COMMAND ended with %v (signal %v), %v", ws.ExitStatus(), ws.Signal(), err)
 	}
 }

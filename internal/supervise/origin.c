@@ -117,10 +117,11 @@ static pid_t spawn_child(char *path, char **argv, char **envp, int tty, int guar
 		pid_t self = getpid();
 		ioctl(tty, TIOCSPGRP, &self); // TTOU is still blocked
 	}
-	// A full pipe or a dead guard is not COMMAND's concern; guard.go explains the message.
+	// A full pipe or a dead guard is not COMMAND's concern; guard.go explains the message. To ignore PIPE forgets the one
+	// that a dead guard has left pending, which would end COMMAND before it begins.
 	int64_t started[2] = {MSG_COMMAND_STARTED, getpid()};
 	if (guard > 0 && write(guard, started, sizeof started) < 0)
-		errno = 0;
+		disposition(SIGPIPE, SIG_IGN, NULL);
 	lockrun_spread_self();
 	restore_origin();
 	*executing = 1;

@@ -23,18 +23,29 @@ type Deadline struct {
 	missed bool // a deadline had passed before it was moved, so that the guard may have acted on it
 	wake   *Signals
 	next   time.Duration // when the loop wakes up by itself
+
+	now func() time.Duration // boottime.Now, but in a test
 }
 
 // Set makes the tree get TERM at term and KILL at kill, both on the clock of package boottime, and tells the guard.
 func (d *Deadline) Set(term, kill time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.missed = d.missed || d.set && boottime.Now() >= d.kill
+	set, old := d.set, d.kill
 	d.set, d.term, d.kill = true, min(term, kill), kill
 	d.tell()
+	// Only now: between a look at the clock and the write this process may have waited for the processor.
+	d.missed = d.missed || set && d.clock() >= old
 	if d.wake != nil && d.term < d.next {
 		d.wake.wake()
 	}
+}
+
+func (d *Deadline) clock() time.Duration {
+	if d.now != nil {
+		return d.now()
+	}
+	return boottime.Now()
 }
 
 // Never takes the deadline away.
@@ -55,8 +66,8 @@ func (d *Deadline) get() (term, kill time.Duration) {
 	return d.term, d.kill
 }
 
-// wasMissed tells whether a deadline had passed when it was moved: lockrun was frozen until shortly after it, and the
-// renewal that it then sent was answered before the lease itself had run out.
+// wasMissed tells whether a deadline had passed when the guard was told that it had moved: lockrun was frozen until shortly
+// before or after it, and its renewal was answered before the lease itself had run out.
 func (d *Deadline) wasMissed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

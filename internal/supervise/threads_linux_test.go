@@ -113,6 +113,33 @@ func TestGuardsKillIsKnownAfterTheDeadlineMoved(t *testing.T) {
 	}
 }
 
+// lockrun was in time to move the deadline, and then got no processor until after it, before the guard was told.
+func TestDeadlineThatPassesBeforeTheGuardIsTold(t *testing.T) {
+	t.Parallel()
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(p[0])
+	defer unix.Close(p[1])
+	d := &Deadline{guard: p[1]}
+	told := make([]byte, messageSize)
+	d.now = func() time.Duration {
+		if n, _ := unix.Read(p[0], told); n == messageSize {
+			return 11 * time.Second
+		}
+		return 9 * time.Second
+	}
+	d.Set(10*time.Second, 10*time.Second)
+	if n, _ := unix.Read(p[0], told); n != messageSize || d.wasMissed() {
+		t.Fatalf("the guard was told %d bytes, missed is %v", n, d.wasMissed())
+	}
+	d.Set(20*time.Second, 20*time.Second)
+	if !d.wasMissed() {
+		t.Error("the guard may have acted on a deadline that is not known to have been missed")
+	}
+}
+
 // The guard got no processor from before its execution until after the first deadline, which was moved meanwhile.
 func TestLateGuardReadsTheNewsFirst(t *testing.T) {
 	t.Parallel()

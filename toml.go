@@ -78,6 +78,9 @@ func parseConfig(path string, data []byte) (*configFile, []problem) {
 	r := &tomlReader{path: path, file: &configFile{
 		path: path, top: map[string]setting{}, jobs: map[string]map[string]setting{}, backends: map[string]namedBackend{},
 	}}
+	if line := tooDeep(data); line > 0 {
+		return r.file, []problem{{codeConfig, fmt.Sprintf("%s:%d: with this line the keys are nested too deeply, or too long; lockrun needs no deeper table than [jobs.KEY]", path, line)}}
+	}
 	var top map[string]toml.Primitive
 	md, err := toml.Decode(string(data), &top)
 	if err != nil {
@@ -261,11 +264,15 @@ func (r *tomlReader) at(p toml.Primitive) string {
 }
 
 // line finds the line of a value. The library tells positions only in its errors, so it is made to fail; a table that
-// no line opens (a.b = 1) is where the first of its values is.
+// no line opens (a.b = 1) is where the first of its values is. Its ParseError would count columns, too, by splitting the
+// whole file anew each time; what it says of a type that it does not support has the line alone.
 func (r *tomlReader) line(p toml.Primitive) int {
-	var pos toml.ParseError
-	if errors.As(r.md.PrimitiveDecode(p, &locator{}), &pos) && pos.Position.Line > 0 {
-		return pos.Position.Line
+	n := 0
+	if err := r.md.PrimitiveDecode(p, new(func())); err != nil {
+		fmt.Sscanf(err.Error(), "toml: line %d ", &n)
+	}
+	if n > 0 {
+		return n
 	}
 	first := 0
 	var table map[string]toml.Primitive
@@ -290,12 +297,6 @@ func decodeTable(md *toml.MetaData, p toml.Primitive, into any) bool {
 	}
 	return md.PrimitiveDecode(p, into) == nil
 }
-
-// locator refuses every value.
-type locator struct{}
-
-// UnmarshalTOML implements toml.Unmarshaler.
-func (*locator) UnmarshalTOML(any) error { return errors.New("here") }
 
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))

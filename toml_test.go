@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -142,4 +143,63 @@ func FuzzExitCode(f *testing.F) {
 			t.Errorf("%q gives %s=%d", s, name, code)
 		}
 	})
+}
+
+// The cost of a file grows with its size, and not with its square. What is counted is memory, which a busy machine does not
+// change.
+func TestTheCostOfAConfigFileGrowsWithItsSize(t *testing.T) {
+	for what, line := range map[string]string{"settings": `ttl = "45m"`, "mistakes": `ttk = "45m"`} {
+		cost := func(n int) uint64 {
+			text := []byte(lines(n, "[jobs.job%d]\n"+line+"\n"))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			c, problems := parseConfig("f.toml", text)
+			runtime.ReadMemStats(&after)
+			if len(c.jobs) != n || what == "mistakes" && len(problems) != n {
+				t.Fatalf("%d %s: %d jobs and %d problems", n, what, len(c.jobs), len(problems))
+			}
+			return after.TotalAlloc - before.TotalAlloc
+		}
+		if few, many := cost(200), cost(3200); many > 32*few {
+			t.Errorf("%s: 200 jobs cost %d bytes, and 16 times as many %d", what, few, many)
+		}
+	}
+}
+
+func TestKeysThatNeverEndAreRefused(t *testing.T) {
+	for what, text := range map[string]string{
+		"inline tables":   "\na=" + strings.Repeat("{a=", 50000),
+		"arrays":          "\na=" + strings.Repeat("[", 1<<20-10),
+		"dots":            "\na" + strings.Repeat(".a", 50000) + "=1",
+		"dotted tables":   "\n[a" + strings.Repeat(".a", 50000) + "]",
+		"a long name":     "\n[" + strings.Repeat("a", 500000) + "]\n" + lines(50000, "a%d=1\n"),
+		"long in quotes":  "\n[ '" + strings.Repeat("a", 500000) + "' ]\n" + lines(50000, "a%d=1\n"),
+		"many in a table": "\n[" + strings.Repeat("a.", 100) + "a]\n" + lines(50000, "a%d=1\n"),
+	} {
+		_, problems := parseConfig("f.toml", []byte(text))
+		if len(problems) != 1 || !strings.HasPrefix(problems[0].text, "f.toml:") || !strings.Contains(problems[0].text, "nested too deeply") {
+			t.Errorf("%s: %d problems, the first %.200v", what, len(problems), problems[:1])
+		}
+	}
+}
+
+func TestKeysThatAreLongAndManyAreRead(t *testing.T) {
+	for what, text := range map[string]string{
+		"strings":  lines(7000, "[jobs.j%d]\nholder = \""+strings.Repeat("{[.=", 20)+"\"\n"),
+		"comments": lines(7000, "# %d "+strings.Repeat("{[.=", 20)+"\n"),
+		"keys": lines(600, "[jobs.\"%04d"+strings.Repeat(`\u0001`, 251)+"\"]\nttl = '1h'\nwait = '''5m'''\n"+
+			"hook.failed = [\"a\", # ]\n\"b\"]\nexit_code = { skipped = 0 }\n"),
+	} {
+		if _, problems := parseConfig("f.toml", []byte(text)); problems != nil || len(text) > maxConfig {
+			t.Errorf("%s, %d bytes: %.200v", what, len(text), problems)
+		}
+	}
+}
+
+func lines(n int, format string) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, format, i)
+	}
+	return text.String()
 }

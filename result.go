@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"os"
@@ -9,8 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/lockrun/lockrun/backends"
 )
@@ -40,9 +39,46 @@ func writeResult(path string, rec backends.Record, code int, message string) err
 	// Two objects become one: the names and the order of the record's fields are its own business.
 	joined := append(record[:len(record)-1], ',')
 	joined = append(joined, own[1:]...)
-	// Made beside the target, not in $TMPDIR: there others could read what a private folder is to keep, and the group that a
-	// folder gives its files would be missing.
-	return renameio.WriteFile(path, append(joined, '\n'), 0o644, renameio.WithTempDir(filepath.Dir(path)))
+	return replaceFile(path, append(joined, '\n'))
+}
+
+// replaceFile gives a file new contents, which a reader sees whole or not at all, after a power cut too. What is new is made
+// beside the file and not in $TMPDIR: there others could read what a private folder is to keep, and the group that a folder
+// gives its files would be missing. Its name does not contain the file's, which may be as long as names can be.
+func replaceFile(path string, data []byte) error {
+	name := filepath.Join(filepath.Dir(path), ".lockrun-"+rand.Text())
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(name) // renamed, if all went well
+	defer f.Close()
+	if mode, ours := ownMode(path); ours {
+		if err := f.Chmod(mode); err != nil {
+			return err
+		}
+	}
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(name, path)
+}
+
+// ownMode is the mode of a file of this user's, who may have chosen it. A file of somebody else's says nothing about who may
+// write to what replaces it.
+func ownMode(path string) (os.FileMode, bool) {
+	fi, err := os.Lstat(path)
+	if err != nil || !fi.Mode().IsRegular() {
+		return 0, false
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return fi.Mode().Perm(), ok && int(st.Uid) == os.Geteuid()
 }
 
 // resultTarget is the file to replace. A link is followed, so that it stays one. What exists and is no plain file is

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -228,5 +229,52 @@ func TestWriteResultFollowsNoPlantedLink(t *testing.T) {
 	}
 	if _, err := os.Lstat(nowhere); err == nil {
 		t.Error("a file was made where a planted link leads")
+	}
+}
+
+// Who has put a file in the way does not say who may write to ours.
+func TestWriteResultTakesTheModeOfNobodyElse(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o027))
+	path := filepath.Join(t.TempDir(), "r.json")
+	write := func(mode os.FileMode, uid int, want os.FileMode) {
+		t.Helper()
+		for _, err := range []error{os.WriteFile(path, nil, 0o600), os.Chown(path, uid, -1), os.Chmod(path, mode), writeResult(path, backends.Record{}, 0, "")} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != want || int(fi.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+			t.Errorf("a file of %d with mode %o became %v of %+v, %v", uid, mode, fi.Mode(), fi.Sys(), err)
+		}
+	}
+	if err := writeResult(path, backends.Record{}, 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	write(0o666, os.Geteuid(), 0o666)
+	write(0o600, os.Geteuid(), 0o600)
+	if os.Geteuid() == 0 {
+		write(0o666, 65534, 0o640)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeResult(path, backends.Record{}, 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o640 {
+		t.Errorf("a new file has %v, %v", fi, err)
+	}
+}
+
+func TestNamesMayBeAsLongAsTheFileSystemAllows(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, strings.Repeat("r", 255))
+	for range 2 {
+		if err := writeResult(path, backends.Record{Key: "k"}, 0, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("left behind: %v, %v", files, err)
 	}
 }

@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -98,9 +99,15 @@ func bounded(ctx context.Context, late string, do func() error) error {
 	}
 }
 
-// beside names a file beside ours.
+// longestName is how long the name of a file may be, on every file system that lockrun meets.
+const longestName = 255
+
+// beside names a file beside ours. Where the name of ours leaves no room for more, a sum of it has to do.
 func (f File) beside(what string) string {
 	dir, name := filepath.Split(f.Path)
+	if len(name)+len(what)+2 > longestName {
+		name = fmt.Sprintf("lockrun-%x", sha256.Sum256([]byte(name)))
+	}
 	return dir + "." + name + "." + what
 }
 
@@ -206,15 +213,20 @@ func (f File) replace(s *Set, old fs.FileInfo) error {
 	return err
 }
 
-// like gives the new file what the old one had.
+// like gives the new file what the old one had. Where it cannot have the same owner, the old one does not say who else may
+// write to it.
 func like(file *os.File, old fs.FileInfo) error {
 	if old == nil {
 		return file.Chmod(0o644)
 	}
+	mode := old.Mode().Perm()
 	if st, ok := owner(old); ok {
-		_ = file.Chown(int(st.Uid), int(st.Gid)) // others than root can give a file to a group of theirs only
+		err := file.Chown(int(st.Uid), int(st.Gid)) // others than root can give a file to a group of theirs only
+		if err != nil && int(st.Uid) != os.Geteuid() {
+			mode &^= 0o022
+		}
 	}
-	return file.Chmod(old.Mode().Perm())
+	return file.Chmod(mode)
 }
 
 func owner(info fs.FileInfo) (*syscall.Stat_t, bool) {

@@ -192,3 +192,24 @@ func TestNoFolder(t *testing.T) {
 		t.Errorf("%q, want %q", err, want)
 	}
 }
+
+func TestTheLongestNames(t *testing.T) {
+	dir := t.TempDir()
+	for n := 245; n <= 255; n++ {
+		f := File{filepath.Join(dir, strings.Repeat("m", n))}
+		for range 2 {
+			if err := add(f, "k"); err != nil {
+				t.Fatalf("a name of %d bytes: %v", n, err)
+			}
+		}
+		if err := f.InTurn(t.Context(), func(*Set) error { return nil }); err != nil {
+			t.Errorf("a name of %d bytes: %v", n, err)
+		}
+		if text := contents(t, f.Path); !strings.Contains(text, `"succeeded"} 2`) {
+			t.Errorf("a name of %d bytes: %s", n, text)
+		}
+	}
+	if visible, err := filepath.Glob(filepath.Join(dir, "[^.]*")); err != nil || len(visible) != 11 {
+		t.Errorf("the collector sees %q, %v", visible, err)
+	}
+}

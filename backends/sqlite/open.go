@@ -52,7 +52,18 @@ func (b *backend) connect(ctx context.Context, a access) error {
 		return err
 	}
 	b.id = id
-	return b.dialChecked(ctx)
+	if err := b.checkCompanions(); err != nil {
+		return err
+	}
+	if err := b.dialChecked(ctx); err != nil {
+		return err
+	}
+	// Once more, since by now they have been opened: whoever came in between cannot take them away unseen.
+	if err := b.checkCompanions(); err != nil {
+		b.disconnect()
+		return err
+	}
+	return nil
 }
 
 // dialChecked connects and makes sure that the database is ours, of this version, and in WAL mode.

@@ -187,7 +187,7 @@ func (k *checker) tokens(rs []*run) {
 		if r.Job.Token <= 0 {
 			k.wrong(ruleToken, fmt.Sprintf("token %d", r.Job.Token), r)
 		}
-		if most != nil && r.Job.Token <= most.Job.Token && !k.forgotTokens(most, r) && k.excuse(most, r, r.Job.Start) == "" {
+		if most != nil && r.Job.Token <= most.Job.Token && !k.forgotTokens(most, r) && k.excuse(most, r, r.Job.Start) == "" && !k.overtaken(r, rs) {
 			k.wrong(ruleToken, fmt.Sprintf("on %s slot %s: %d after %d", r.Plan.Key, r.Job.Slot, r.Job.Token, most.Job.Token), most, r)
 		}
 		if most == nil || r.Job.Token > most.Job.Token || k.forgotTokens(most, r) {
@@ -206,6 +206,14 @@ func (k *checker) forgotTokens(before, after *run) bool {
 // reset tells whether the counters began anew before a run, so that a receiver knows greater tokens of an earlier life.
 func (k *checker) reset(r *run) bool {
 	return slices.ContainsFunc(k.windows, func(w window) bool { return w.Tokens && w.From <= r.Job.Start })
+}
+
+// overtaken tells whether a run whose lease the store forgot began its job only after that of a later grant had begun. They
+// need not have met for the fence to have to refuse it.
+func (k *checker) overtaken(r *run, rs []*run) bool {
+	return slices.ContainsFunc(rs, func(newer *run) bool {
+		return newer.Job.Token > r.Job.Token && newer.Job.Start <= r.Job.Start && k.excuse(r, newer, r.last()) != ""
+	})
 }
 
 // unique finds tokens that were handed out twice, in different slots too.
@@ -234,7 +242,7 @@ func (k *checker) updates(rs []*run) {
 		if r.Job.Wrote > 0 {
 			writes = append(writes, r)
 		}
-		if r.Job.Fence == "refused" && !k.excused(r) && !k.reset(r) {
+		if r.Job.Fence == "refused" && !k.excused(r) && !k.reset(r) && !k.overtaken(r, rs) {
 			k.wrong(ruleFence, fmt.Sprintf("token %d on %s", r.Job.Token, r.Plan.Key), r)
 		}
 	}

@@ -51,7 +51,13 @@ func TestChecker(t *testing.T) {
 		"a token twice":            {runs: []*run{a(), with(b(), func(r *run) { r.Job.Token = 5 })}, want: []string{ruleToken, ruleToken}},
 		"a token that falls":       {runs: []*run{a(), with(b(), func(r *run) { r.Job.Token = 4 })}, want: []string{ruleToken}},
 		"a token that is refused":  {runs: []*run{with(a(), func(r *run) { r.Job.Fence = "refused" })}, want: []string{ruleFence}},
-		"an update that is gone":   {runs: []*run{a(), with(b(), func(r *run) { r.Job.Read, r.Job.Wrote = 0, 1 })}, want: []string{ruleUpdate}},
+		"a token that is refused, since the store had forgotten its lease": {runs: []*run{with(a(), func(r *run) { r.Job.Token = 7 }), with(b(), func(r *run) {
+			r.Began, r.Job.Fence = 5*ms, "refused"
+		})}, windows: []window{{Fault: "x", From: 8 * ms, To: 9 * ms, Forgets: true, Key: "k"}}},
+		"a token that is refused, although what was forgotten came later": {runs: []*run{with(a(), func(r *run) { r.Job.Token = 7 }), with(b(), func(r *run) {
+			r.Began, r.Job.Fence = 5*ms, "refused"
+		})}, windows: []window{{Fault: "x", From: 150 * ms, To: 160 * ms, Forgets: true, Key: "k"}}, want: []string{ruleFence}},
+		"an update that is gone": {runs: []*run{a(), with(b(), func(r *run) { r.Job.Read, r.Job.Wrote = 0, 1 })}, want: []string{ruleUpdate}},
 		"a run id that succeeds twice": {want: []string{ruleOnce}, runs: []*run{
 			with(a(), func(r *run) { r.Plan.RunID = "id" }), with(b(), func(r *run) { r.Plan.RunID = "id" })}},
 		"a run id that is done":              {runs: []*run{with(a(), func(r *run) { r.Plan.RunID = "id" }), noJob(codeDone, "id")}},

@@ -127,14 +127,14 @@ func sentinelArena(t testserver.TB, g *game) *arena {
 		{name: "master killed", forgets: true, do: func(b *blow) {
 			old := s.Master()
 			old.Kill()
-			s.NewMaster(old)
+			s.Replaced(old) // or else it comes back as the master
 			old.Restart()
 			s.Master()
 		}},
 		{name: "master frozen until it is replaced", forgets: true, do: func(b *blow) {
 			old := s.Master()
 			old.Freeze()
-			s.NewMaster(old)
+			s.Replaced(old)
 			old.Thaw()
 			s.Master()
 		}},

@@ -170,6 +170,17 @@ func (s *Sentinels) NewMaster(old *Redis) *Redis {
 	return master
 }
 
+// Replaced waits until the sentinels name another master than old. On a busy machine they may take longer than a test can
+// wait, since a failover that did not succeed is not tried again at once: then it returns false.
+func (s *Sentinels) Replaced(old *Redis) bool {
+	return poll(func() error {
+		if master, err := s.named(); err != nil || master == old {
+			return errors.Join(err, errors.New("it is still the old one"))
+		}
+		return nil
+	}) == nil
+}
+
 func (s *Sentinels) named() (*Redis, error) {
 	var master *Redis
 	for _, r := range s.Sentinels {

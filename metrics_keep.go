@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,7 +24,10 @@ func (o *observers) keep(ctx context.Context, rec backends.Record, run *metrics.
 	if err == nil {
 		err = f.Add(ctx, func(s *metrics.Set) { s.Key(rec.Key).Add(run) })
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, metrics.ErrUnsure):
+		return fmt.Errorf("it is not known whether the metrics were kept: %w", err)
+	case err != nil:
 		return fmt.Errorf("the metrics were not kept: %w", err)
 	}
 	if o.cfg.Pushgateway == "" {

@@ -12,13 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxFile bounds what is read: sums of about ten thousand keys.
-const maxFile = 64 << 20
+// maxFile bounds what is read and written: sums of more than ten thousand keys. Tests make it less.
+var maxFile int64 = 64 << 20
 
 // File is a file of sums that many processes add to, as node_exporter's textfile collector reads it. Path is where it is,
 // with links followed: the file is replaced, so that a reader sees the old one or the new one.
@@ -28,24 +30,44 @@ const maxFile = 64 << 20
 // disk: after a power cut some of the last sums may be missing, or the file be empty.
 type File struct{ Path string }
 
+// ErrUnsure is that of a file system that did not answer when the file was about to be replaced.
+var ErrUnsure = errors.New("the file system does not answer")
+
 // Add reads the file, has change change the sums, and writes them back, while no other process does. Where the file cannot
-// be read, or holds anything that is not lockrun's, nothing is changed. It returns when ctx ends, at the latest, even
-// though a file system that hangs may keep what it began.
+// be read, holds anything that is not lockrun's, or would become too large, nothing is changed. It returns when ctx ends, or a
+// moment later: what it says then stays true, though a file system that hangs may keep what it began.
 func (f File) Add(ctx context.Context, change func(*Set)) error {
-	return bounded(ctx, "it took too long: another process has it locked, or the file system does not answer", func() error {
+	var locked atomic.Bool
+	var fate fate
+	err := bounded(ctx, func() error {
 		unlock, err := f.lock(ctx, "lock")
 		if err != nil {
 			return err
 		}
 		defer unlock()
+		locked.Store(true)
 		s, old, err := f.read()
 		if err != nil {
 			return err
 		}
 		change(s)
-		return f.replace(s, old)
-	})
+		return f.replace(ctx, s, old, &fate)
+	}, &fate)
+	switch {
+	case !errors.Is(err, errLate):
+		return err
+	case locked.Load():
+		return errors.New("it took too long: the file is large for this host, or the file system does not answer")
+	}
+	return errors.New("it took too long: another process has it locked, or the file system does not answer")
 }
+
+// fate decides once whether what is being done still counts: whoever waits for it may give up on it, unless it has begun to
+// become visible.
+type fate struct{ decided atomic.Bool }
+
+// mine is true for the first who asks.
+func (f *fate) mine() bool { return f.decided.CompareAndSwap(false, true) }
 
 // InTurn calls do with the sums as they are, while no other process is in its turn: what do sends to somebody cannot be
 // overtaken by something older. Others may Add meanwhile.
@@ -57,7 +79,7 @@ func (f File) InTurn(ctx context.Context, do func(*Set) error) error {
 		unlock func()
 	}
 	mine := make(chan turn, 1)
-	err := bounded(ctx, "another run of this host was still sending all the while, or the file system does not answer", func() error {
+	err := bounded(ctx, func() error {
 		defer close(mine)
 		unlock, err := f.lock(ctx, "turn")
 		if err != nil {
@@ -73,13 +95,16 @@ func (f File) InTurn(ctx context.Context, do func(*Set) error) error {
 		}
 		mine <- turn{s, unlock}
 		return nil
-	})
+	}, &fate{})
 	if err != nil {
 		go func() {
 			if t, ok := <-mine; ok {
 				t.unlock() // it came when nobody wanted it any more
 			}
 		}()
+		if errors.Is(err, errLate) {
+			return errors.New("another run of this host was still sending all the while, or the file system does not answer")
+		}
 		return err
 	}
 	t := <-mine
@@ -87,15 +112,30 @@ func (f File) InTurn(ctx context.Context, do func(*Set) error) error {
 	return do(t.s)
 }
 
-// bounded calls do, and gives up on it when ctx ends, which late explains.
-func bounded(ctx context.Context, late string, do func() error) error {
+// errLate is for the caller to explain.
+var errLate = errors.New("it took too long")
+
+// visibly is how long a file may take to be renamed.
+const visibly = time.Second
+
+// bounded calls do, and gives up on it when ctx ends with errLate. Where its fate was decided by then, the rest takes as long
+// as a rename does: if that does not return, nobody knows.
+func bounded(ctx context.Context, do func() error, fate *fate) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return errors.New(late)
+	}
+	if fate.mine() {
+		return errLate
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(visibly):
+		return ErrUnsure
 	}
 }
 
@@ -175,8 +215,12 @@ func (f File) read() (*Set, fs.FileInfo, error) {
 	}
 	var text strings.Builder
 	text.Grow(int(min(info.Size(), maxFile)) + 1)
-	if n, err := io.Copy(&text, io.LimitReader(file, maxFile+1)); err != nil || n > maxFile {
-		return nil, nil, errors.Join(err, fmt.Errorf("%s cannot be read to its end", f.Path))
+	n, err := io.Copy(&text, io.LimitReader(file, maxFile+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if n > maxFile {
+		return nil, nil, fmt.Errorf("%s is larger than %d MB; move it away", f.Path, maxFile>>20)
 	}
 	s, err := Parse(text.String())
 	if err != nil {
@@ -187,7 +231,7 @@ func (f File) read() (*Set, fs.FileInfo, error) {
 
 // replace writes the sums. The new file has mode and owner of the old one where that can be done; a first one is for
 // everybody to read, since the collector runs as another user.
-func (f File) replace(s *Set, old fs.FileInfo) error {
+func (f File) replace(ctx context.Context, s *Set, old fs.FileInfo, fate *fate) error {
 	path := f.beside("new")
 	// Under the lock, what is there was left behind by a process that was killed.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -197,12 +241,19 @@ func (f File) replace(s *Set, old fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.WriteTo(file)
+	_, err = s.WriteTo(&boundedWriter{ctx: ctx, w: file})
+	if errors.Is(err, errTooLarge) {
+		err = fmt.Errorf("%s would be larger than %d MB with the sums of %d keys; move it away, and have what changes with each run in --run-id and not in the key",
+			f.Path, maxFile>>20, len(s.keys))
+	}
 	if err == nil {
 		err = like(file, old)
 	}
 	if e := file.Close(); err == nil {
 		err = e
+	}
+	if err == nil && !fate.mine() {
+		err = errLate
 	}
 	if err == nil {
 		err = os.Rename(path, f.Path)
@@ -211,6 +262,25 @@ func (f File) replace(s *Set, old fs.FileInfo) error {
 		_ = os.Remove(path)
 	}
 	return err
+}
+
+var errTooLarge = errors.New("the file would be too large")
+
+// boundedWriter writes no more than can be read again, and nothing once nobody waits for it.
+type boundedWriter struct {
+	ctx context.Context
+	w   io.Writer
+	n   int64
+}
+
+func (b *boundedWriter) Write(p []byte) (int, error) {
+	if b.ctx.Err() != nil {
+		return 0, errLate
+	}
+	if b.n += int64(len(p)); b.n > maxFile {
+		return 0, errTooLarge
+	}
+	return b.w.Write(p)
 }
 
 // like gives the new file what the old one had. Where it cannot have the same owner, the old one does not say who else may

@@ -5,6 +5,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -211,5 +213,89 @@ func TestTheLongestNames(t *testing.T) {
 	}
 	if visible, err := filepath.Glob(filepath.Join(dir, "[^.]*")); err != nil || len(visible) != 11 {
 		t.Errorf("the collector sees %q, %v", visible, err)
+	}
+}
+
+// A file that could not be read again is not written: the sums in it would be lost.
+func TestTheSizeIsBounded(t *testing.T) {
+	defer func(n int64) { maxFile = n }(maxFile)
+	maxFile = 1 << 20
+	f := File{filepath.Join(t.TempDir(), "m.prom")}
+	var many strings.Builder // each of these keys takes 3 KB once its histograms are written out
+	for i := range 1000 {
+		fmt.Fprintf(&many, "lockrun_runs_total{key=\"%d\",outcome=\"succeeded\"} 1\n", i)
+	}
+	if err := os.WriteFile(f.Path, []byte(many.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err := add(f, "k")
+	if err == nil || !strings.Contains(err.Error(), f.Path+" would be larger than 1 MB with the sums of 1001 keys") {
+		t.Errorf("Add = %v", err)
+	}
+	if contents(t, f.Path) != many.String() {
+		t.Error("the file was changed")
+	}
+	if err := os.Truncate(f.Path, maxFile+1); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(f, "k"); err == nil || !strings.Contains(err.Error(), "is larger than 1 MB; move it away") {
+		t.Errorf("Add = %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(f.Path), ".*.new")); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
+}
+
+// What was given up on does not happen later.
+func TestWhatIsSaidOfALateFileIsTrue(t *testing.T) {
+	f := File{filepath.Join(t.TempDir(), "m.prom")}
+	if err := add(f, "k"); err != nil {
+		t.Fatal(err)
+	}
+	before := contents(t, f.Path)
+	ctx, cancel := context.WithCancel(t.Context())
+	said := make(chan struct{})
+	err := f.Add(ctx, func(s *Set) {
+		s.Key("k").Add(&Run{Outcome: "failed"})
+		cancel()
+		<-said // as on a slow host, where it is only now written
+	})
+	if err == nil || !strings.Contains(err.Error(), "too long: the file is large") {
+		t.Errorf("Add = %v", err)
+	}
+	close(said)
+	unlock, err := f.lock(t.Context(), "lock") // when that has ended
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if after := contents(t, f.Path); after != before {
+		t.Errorf("what was not kept is there:\n%s", after)
+	}
+}
+
+// What happens is not given up on.
+func TestAFileThatIsBeingReplaced(t *testing.T) {
+	for name, ends := range map[string]bool{"soon": true, "never": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				var fate fate
+				hang := make(chan struct{})
+				err := bounded(ctx, func() error {
+					if !fate.mine() {
+						t.Error("it was given up on before")
+					}
+					cancel()
+					if !ends {
+						<-hang
+					}
+					return nil
+				}, &fate)
+				if close(hang); ends && err != nil || !ends && !errors.Is(err, ErrUnsure) {
+					t.Errorf("it is said to have ended with %v", err)
+				}
+			})
+		})
 	}
 }

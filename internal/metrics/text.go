@@ -39,6 +39,9 @@ type text struct {
 func (t *text) family(f *family, keys []string, s *Set) {
 	t.head = false
 	for _, key := range keys {
+		if t.err != nil {
+			return
+		}
 		k := s.keys[key]
 		if f.hist != nil {
 			t.histogram(f, key, f.hist(k))

@@ -15,6 +15,8 @@ type arena struct {
 	faults []fault
 	remove func(b *blow) // takes what the store knows of the blow's key away, as an operator by hand would
 	heal   func()        // ends whatever fault is going on
+
+	begunAnew bool // a lease that has run out may be told of as held until somebody asks for its key
 }
 
 // fault is one thing that can go wrong with a store. do makes it happen and ends it again.

@@ -31,7 +31,7 @@ func (g *game) servers() int {
 // kafkaArena is three brokers, or one in a small game. Clients reach each through a proxy.
 func kafkaArena(t testserver.TB, g *game) *arena {
 	c := testserver.StartKafkaCluster(t, g.servers(), testserver.KafkaConfig{Proxied: true})
-	a := &arena{name: "kafka", url: c.URL("torture")}
+	a := &arena{name: "kafka", url: c.URL("torture"), begunAnew: true}
 	g.init(t, a.url)
 	a.heal = func() {
 		for _, n := range c.Nodes {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/lockrun/lockrun/backends"
 )
@@ -130,8 +131,11 @@ func doPause(c *call) int {
 			return 0, err
 		}
 		until := "until it is resumed"
-		if p.For > 0 {
+		switch {
+		case p.For >= time.Millisecond:
 			until = "for " + shortDuration(p.For)
+		case p.For > 0: // what is rounded to nothing would be told as none
+			until = "for " + p.For.String()
 		}
 		c.ui.notice("paused: runs of %q are skipped %s", c.cfg.Keys[0], until)
 		return codeOK, nil

@@ -192,6 +192,9 @@ func TestWhatIsNotKnownNamesTheKey(t *testing.T) {
 
 func TestPauseAndResume(t *testing.T) {
 	_, open := inMemory()
+	if got := invoke(t, open, nil, "pause", "k", "--for", "1ns", "-v"); got.code != 0 || !strings.Contains(got.err, `are skipped for 1ns`) {
+		t.Errorf("a pause that is hardly one: %+v", got)
+	}
 	if got := invoke(t, open, nil, "pause", "k", "--reason", "disk swap", "--for", "1h", "--holder", "ops", "-v"); got.code != 0 || !strings.Contains(got.err, `paused: runs of "k" are skipped for 1h`) {
 		t.Errorf("%+v", got)
 	}

@@ -24,7 +24,10 @@ func parseSpan(s string) (time.Duration, error) {
 	if s == "0" {
 		return 0, nil
 	}
-	if strings.HasPrefix(s, "-") {
+	if rest, minus := strings.CutPrefix(s, "-"); minus {
+		if rest == "" || !strings.Contains("0123456789.", rest[:1]) {
+			return 0, errNoDuration // an option, where its value was left out
+		}
 		return 0, errors.New("must not be negative")
 	}
 	if _, err := strconv.ParseFloat(s, 64); err == nil {

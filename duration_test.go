@@ -18,7 +18,8 @@ func TestParseDuration(t *testing.T) {
 		}
 	}
 	for s, why := range map[string]string{
-		"": "not a duration", "0": "more than zero", "0s": "more than zero", "0d": "more than zero", "-5s": "negative", "-1d": "negative",
+		"": "not a duration", "0": "more than zero", "0s": "more than zero", "0d": "more than zero", "-5s": "negative", "-1d": "negative", "-.5s": "negative",
+		"--key": "not a duration", "-k": "not a duration", "-": "not a duration",
 		"60": "no unit; write 60s", "1.5": "no unit", "soon": "not a duration", "auto": "not a duration", "d": "not a duration", "1d-1h": "not a duration",
 		"1d+1h": "not a duration", "12h1d": "not a duration", "1d1d": "not a duration", "1e3d": "not a duration", "1 d": "not a duration",
 		"3651d": "ten years", "99999999999d": "ten years", "99999999999h": "not a duration", "87601h": "ten years", "1D": "not a duration", "NaNd": "not a duration",

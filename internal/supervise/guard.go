@@ -5,6 +5,7 @@ package supervise
 import (
 	"encoding/binary"
 	"fmt"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -121,17 +122,20 @@ func (t *Tree) protect(now time.Duration) {
 	}
 }
 
-// guardDied replaces a guard that somebody killed.
-func (t *Tree) guardDied(now time.Duration) {
+// guardDied replaces a guard that somebody killed, or that could not begin. Why it could not (no descriptors, no memory) is
+// known from the next one, which is waited for.
+func (t *Tree) guardDied(now time.Duration, st syscall.WaitStatus) {
 	t.dropGuard()
 	if now-t.guard.started > time.Minute {
 		t.guard.deaths = 0
 	}
 	if t.guard.deaths++; t.guard.deaths >= maxGuardDeaths {
-		t.warnf("the guard was killed again and again: if lockrun is killed too, what COMMAND started may run on")
+		t.warnf("the guard died again and again: if lockrun is killed too, what COMMAND started may run on")
 		return
 	}
-	t.warnf("the guard was killed; starting another")
+	if st.Signaled() {
+		t.warnf("the guard was killed; starting another")
+	}
 	t.protect(now)
 }
 

@@ -26,8 +26,9 @@ func (t *Tree) reap(now time.Duration) {
 		t.reapCommand()
 	}
 	if t.guard.pid != 0 {
-		if pid, _ := wait4(t.guard.pid, nil, unix.WNOHANG); pid == t.guard.pid {
-			t.guardDied(now)
+		var st syscall.WaitStatus
+		if pid, _ := wait4(t.guard.pid, &st, unix.WNOHANG); pid == t.guard.pid {
+			t.guardDied(now, st)
 		}
 	} else if t.guard.retry != 0 && now >= t.guard.retry {
 		t.protect(now)

@@ -17,11 +17,11 @@ type answer struct {
 	state *ledger.State  // of the key, at least as of the record
 }
 
-// do appends e and returns what it did. check, if not nil, looks at the key's state before anything is appended, and its
-// error is do's. A context that ends leaves the outcome unknown.
+// once appends e and returns what it did. check, if not nil, looks at the key's state before anything is appended, and its
+// error is once's. A context that ends leaves the outcome unknown.
 //
 // Where the reply to the append is lost, the record is looked for in the log: if it is there, it counts as answered.
-func (l *log) do(ctx context.Context, e *ledger.Entry, check func(*ledger.State) error) (answer, error) {
+func (l *log) once(ctx context.Context, e *ledger.Entry, check func(*ledger.State) error) (answer, error) {
 	if err := l.b.usable(ctx, l); err != nil {
 		return answer{}, err
 	}
@@ -191,6 +191,9 @@ func (l *log) lookFor(ctx context.Context, e *ledger.Entry, id string, err error
 	if !wire.MaybeDone(err) {
 		l.forgetPending(id)
 		return answer{}, err
+	}
+	if errors.Is(err, wire.NotLeader) {
+		return l.underTheNext(ctx, e, id, err)
 	}
 	l.b.lateMayCome(e.Owner)
 	a, readErr := l.outcome(ctx, e, id, l.catchUp)

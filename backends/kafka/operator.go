@@ -115,16 +115,8 @@ func (l *log) askTime(ctx context.Context) (int64, error) {
 	if err := l.b.usable(ctx, l); err != nil {
 		return 0, err
 	}
-	e := &ledger.Entry{Kind: ledger.Clock, Writer: l.b.writer, N: l.b.seq.Add(1)}
-	value, err := e.Encode()
-	if err != nil {
-		return 0, err
-	}
-	appended, err := l.b.client.Produce(ctx, l.id, e.RecordKey(), value)
+	appended, err := l.mark(ctx, &ledger.Entry{Kind: ledger.Clock})
 	received := boottime.Now()
-	if err == nil && appended.Time.IsZero() {
-		err = errNoTime
-	}
 	if err != nil {
 		return 0, err
 	}

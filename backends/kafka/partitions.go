@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/lockrun/lockrun/backends"
 	"github.com/lockrun/lockrun/backends/kafka/ledger"
@@ -127,17 +128,10 @@ func (b *backend) firstSaid(ctx context.Context, last int64) (int, error) {
 	}
 }
 
-// declare says the configured number and returns the one that was said first.
+// declare says the configured number and returns the one that was said first. A number that is said twice decides nothing
+// anew.
 func (b *backend) declare(ctx context.Context) (int, error) {
-	e := &ledger.Entry{Kind: ledger.Clock, Writer: b.writer, N: b.seq.Add(1), Partitions: b.c.partitions}
-	value, err := e.Encode()
-	if err != nil {
-		return 0, err
-	}
-	appended, err := b.client.Produce(ctx, 0, e.RecordKey(), value)
-	if err == nil && appended.Time.IsZero() {
-		err = errNoTime
-	}
+	appended, err := b.logs[0].mark(ctx, &ledger.Entry{Kind: ledger.Clock, Partitions: b.c.partitions})
 	if err != nil {
 		return 0, err
 	}
@@ -209,18 +203,31 @@ func (b *backend) fitting(settings map[string]string) error {
 // Init creates the topic where it is missing, and otherwise looks whether it will do. It changes no topic that is there:
 // what is wrong with it is an error, with the command that would change it. At last it says over how many partitions keys
 // are spread, unless that has been said.
+//
+// All of it can be done again, which it is for as long as one exchange may take, where an answer is lost, or the brokers
+// have not yet agreed on who leads what and who is in sync.
 func (b *backend) Init(ctx context.Context) error {
-	err := b.create(ctx)
-	if err == nil {
-		err = b.fit(ctx)
-	}
-	if err == nil {
-		// Who may create a topic need not be who writes into it: then the first to do so says the number.
-		if err = b.agree(ctx, true); errors.Is(err, wire.TopicAuthorizationFailed) {
-			err = nil
+	for giveUp := time.Now().Add(b.c.wire.Timeout); ; {
+		err := b.init(ctx)
+		again := wire.Passing(err) || wire.MaybeDone(err) || errors.Is(err, wire.NotEnoughReplicas)
+		if !again || time.Now().After(giveUp) || !backends.Sleep(ctx, 20*time.Millisecond) {
+			return b.fail("init", err)
 		}
 	}
-	return b.fail("init", err)
+}
+
+func (b *backend) init(ctx context.Context) error {
+	if err := b.create(ctx); err != nil {
+		return err
+	}
+	if err := b.fit(ctx); err != nil {
+		return err
+	}
+	// Who may create a topic need not be who writes into it: then the first to do so says the number.
+	if err := b.agree(ctx, true); !errors.Is(err, wire.TopicAuthorizationFailed) {
+		return err
+	}
+	return nil
 }
 
 var _ backends.Initer = (*backend)(nil)

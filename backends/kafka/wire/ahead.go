@@ -27,7 +27,7 @@ func (c *Client) ProduceAhead(ctx context.Context, partition int, offset int64, 
 		fetch.ahead = true
 		answers, err := cn.exchangeAll(ctx, cn.producing(ctx, partition, key, value, headers), fetch)
 		if err == nil {
-			done, err = cn.produced(answers[0])
+			done, err = cn.produced(PhaseProduce, answers[0])
 		}
 		if err != nil {
 			cn.broken = true // the answer to the fetch would come in the way of others

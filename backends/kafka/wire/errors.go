@@ -24,13 +24,14 @@ const (
 	PhaseSASL     Phase = "log in to"
 	PhaseMetadata Phase = "ask for the topic on"
 	PhaseProduce  Phase = "append on"
+	PhaseMark     Phase = "append a mark on"
 	PhaseFetch    Phase = "read from"
 	PhaseOffsets  Phase = "ask for offsets on"
 	PhaseCreate   Phase = "create the topic on"
 	PhaseConfig   Phase = "ask for the topic's configuration on"
 )
 
-// changes tells whether what is asked in this phase leaves something behind.
+// changes tells whether what is asked in this phase leaves something behind that must not be there twice.
 func (p Phase) changes() bool { return p == PhaseProduce || p == PhaseCreate }
 
 // alone is the phase in words where no broker follows.

@@ -36,7 +36,27 @@ func (c *Client) Produce(ctx context.Context, partition int, key, value []byte, 
 	err := c.onLeader(ctx, PhaseProduce, partition, func(cn *conn) error {
 		answers, err := cn.exchangeAll(ctx, cn.producing(ctx, partition, key, value, headers))
 		if err == nil {
-			done, err = cn.produced(answers[0])
+			done, err = cn.produced(PhaseProduce, answers[0])
+		}
+		return err
+	})
+	return done, err
+}
+
+// Mark is Produce for a record that says nothing more where it is there twice: it is sent again where the answer does not
+// tell whether it has been appended.
+func (c *Client) Mark(ctx context.Context, partition int, key, value []byte) (Appended, error) {
+	ctx, cancel := c.bound(ctx, 0)
+	defer cancel()
+	var done Appended
+	err := c.onLeader(ctx, PhaseMark, partition, func(cn *conn) error {
+		bounded, cancel := c.attempt(ctx, 0)
+		defer cancel()
+		s := cn.producing(bounded, partition, key, value, nil)
+		s.phase = PhaseMark
+		answers, err := cn.exchangeAll(bounded, s)
+		if err == nil {
+			done, err = cn.produced(PhaseMark, answers[0])
 		}
 		return err
 	})
@@ -54,15 +74,15 @@ func (cn *conn) producing(ctx context.Context, partition int, key, value []byte,
 }
 
 // produced reads the answer to it.
-func (cn *conn) produced(answer protocol.Message) (Appended, error) {
+func (cn *conn) produced(phase Phase, answer protocol.Message) (Appended, error) {
 	r := answer.(*produceResponse)
 	if len(r.Topics) != 1 || len(r.Topics[0].Partitions) != 1 {
-		return Appended{}, &Error{Phase: PhaseProduce, Broker: cn.address, Err: ErrNotKafka, Sent: true}
+		return Appended{}, &Error{Phase: phase, Broker: cn.address, Err: ErrNotKafka, Sent: phase.changes()}
 	}
 	p := r.Topics[0].Partitions[0]
 	if p.ErrorCode != 0 {
-		e := refused(PhaseProduce, cn.address, p.ErrorCode, p.Message)
-		e.Sent = !p.ErrorCode.unappended()
+		e := refused(phase, cn.address, p.ErrorCode, p.Message)
+		e.Sent = phase.changes() && !p.ErrorCode.unappended()
 		return Appended{}, e
 	}
 	done := Appended{Offset: p.BaseOffset, LogStart: p.LogStart}
@@ -276,15 +296,23 @@ func (c *Client) tryLeader(ctx context.Context, p Phase, partition int, do func(
 	return err
 }
 
-// repeatable tells whether asking again may help: not where a broker has said no, nor where what is asked cannot be.
-func repeatable(err error) bool {
+// Passing tells whether a broker has answered that it cannot now, and it or another will in a moment.
+func Passing(err error) bool {
 	var code Code
 	if errors.As(err, &code) {
 		// A leader that does not know its partition has just been made one, or the topic is gone, which metadata will tell.
 		return code.passing() || code == UnknownTopic
 	}
-	if errors.Is(err, ErrNoLeader) {
+	return errors.Is(err, ErrNoLeader)
+}
+
+// repeatable tells whether asking again may help: not where a broker has said no, nor where what is asked cannot be.
+func repeatable(err error) bool {
+	if Passing(err) {
 		return true
+	}
+	if errors.As(err, new(Code)) {
+		return false
 	}
 	_, permanent := Advice(err)
 	return !permanent && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrBatch)

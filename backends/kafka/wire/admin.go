@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -148,11 +147,6 @@ func (cn *conn) described(answer protocol.Message) (map[string]string, error) {
 		config[e.Name] = e.Value
 	}
 	return config, nil
-}
-
-// IsMissing tells whether err says that the topic, or the partition, does not exist.
-func IsMissing(err error) bool {
-	return errors.Is(err, ErrNoTopic) || errors.Is(err, UnknownTopic)
 }
 
 // Reach asks one broker, which need not be the one that would be asked otherwise, and tells how long its answer took,

@@ -167,12 +167,6 @@ func (c *Client) Epoch(ctx context.Context, partition int) (int32, error) {
 	return found.Epoch, err
 }
 
-// OffsetAt is the offset of the first record of a partition whose time is t or later, by the record's own time. -1: there
-// is none.
-func (c *Client) OffsetAt(ctx context.Context, partition int, t time.Time) (int64, error) {
-	return c.list(ctx, partition, max(t.UnixMilli(), 0))
-}
-
 // What Kafka understands in the place of a time.
 const (
 	timestampLatest   = -1

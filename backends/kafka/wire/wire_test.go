@@ -112,13 +112,6 @@ func TestAppendAndRead(t *testing.T) {
 	if err != nil || start != 0 || end != 3 {
 		t.Errorf("offsets %d to %d, %v", start, end, err)
 	}
-	at, err := c.OffsetAt(t.Context(), 1, times[0])
-	if err != nil || at != 0 {
-		t.Errorf("the offset at the first time is %d, %v", at, err)
-	}
-	if at, err = c.OffsetAt(t.Context(), 1, times[2].Add(time.Hour)); err != nil || at != -1 {
-		t.Errorf("the offset in an hour is %d, %v", at, err)
-	}
 	if _, err = c.Fetch(t.Context(), 1, 77, 0, 1<<20); !errors.Is(err, wire.OffsetOutOfRange) {
 		t.Errorf("reading behind the end: %v", err)
 	}

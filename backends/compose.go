@@ -1,8 +1,10 @@
 package backends
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"time"
 )
 
 // What decorators, backends made of other backends, need to know of those.
@@ -48,5 +50,45 @@ func Historian(b Backend) Backend {
 			return b
 		}
 		b = next
+	}
+}
+
+// ErrNoWaiter makes the caller of a Waiter wait in its own way.
+var ErrNoWaiter = errors.New("the store that refused cannot tell when it would grant")
+
+// WaitOn waits for b to grant r, where b can tell.
+func WaitOn(ctx context.Context, b Backend, r Request) error {
+	if w, ok := b.(Waiter); ok {
+		return w.Wait(ctx, r)
+	}
+	return ErrNoWaiter
+}
+
+// giveBackTime bounds giving back. What cannot be given back in it runs out.
+const giveBackTime = 700 * time.Millisecond
+
+// GivingBack is the context for giving back what one store has granted and another refused: ctx may be over. timeout bounds
+// an exchange.
+func GivingBack(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), min(giveBackTime, timeout))
+}
+
+// Aside does something beside what its caller goes on with, never twice at the same time.
+type Aside chan struct{}
+
+// NewAside returns one that does nothing yet.
+func NewAside() Aside { return make(Aside, 1) }
+
+// Do has f done within timeout, also where ctx ends before, unless the one before is still waited for.
+func (a Aside) Do(ctx context.Context, timeout time.Duration, f func(context.Context)) {
+	select {
+	case a <- struct{}{}:
+		go func() {
+			defer func() { <-a }()
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+			defer cancel()
+			f(ctx)
+		}()
+	default:
 	}
 }

@@ -117,13 +117,10 @@ func (b *backend) failed(ctx context.Context, r backends.Request, i int, err err
 	return err
 }
 
-// giveBackTime bounds giving back. What cannot be given back in it runs out.
-const giveBackTime = 700 * time.Millisecond
-
 // giveBack gives back at once what the stores have granted; all at the same time, so that one which does not answer leaves
 // the others free.
 func (b *backend) giveBack(ctx context.Context, r backends.Request, stores []backends.Backend) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(giveBackTime, b.timeout))
+	ctx, cancel := backends.GivingBack(ctx, b.timeout)
 	defer cancel()
 	_ = b.each(stores, func(i int, s backends.Backend) error {
 		return backends.UntilAnswered(ctx, func() error { return s.Abandon(ctx, part(r, i, 0)) })

@@ -10,9 +10,6 @@ import (
 	"github.com/lockrun/lockrun/backends"
 )
 
-// errNoWaiter makes the caller wait in its own way.
-var errNoWaiter = errors.New("the store that refused cannot tell when it would grant")
-
 // mostPause bounds the pauses of two requests that refuse each other.
 const mostPause = 500 * time.Millisecond
 
@@ -25,11 +22,7 @@ func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 	b.mu.Lock()
 	met := b.refusals[r.Owner]
 	b.mu.Unlock()
-	w, ok := b.all[met.by].(backends.Waiter)
-	if !ok {
-		return errNoWaiter
-	}
-	if err := w.Wait(ctx, part(r, met.by, 0)); err != nil {
+	if err := backends.WaitOn(ctx, b.all[met.by], part(r, met.by, 0)); err != nil {
 		return err
 	}
 	if met.by > 0 && !backends.Sleep(ctx, rand.N(min(10*time.Millisecond<<min(met.late, 10), mostPause))) {

@@ -14,7 +14,7 @@ import (
 type lease struct {
 	backends.Lease // the first store's
 	b              *backend
-	renewing       chan struct{} // held while the second is being renewed
+	renewing       backends.Aside // the second
 
 	mu     sync.Mutex
 	second backends.Lease // nil where there is none, or none any more
@@ -43,16 +43,7 @@ func (l *lease) take() backends.Lease {
 // Renew renews the first lease, whose answer it gives without waiting for the second's.
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	if l.current() != nil {
-		select {
-		case l.renewing <- struct{}{}:
-			go func() {
-				defer func() { <-l.renewing }()
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.b.o.Timeout)
-				defer cancel()
-				l.renewSecond(ctx, ttl)
-			}()
-		default: // the one before is still waited for
-		}
+		l.renewing.Do(ctx, l.b.o.Timeout, func(ctx context.Context) { l.renewSecond(ctx, ttl) })
 	}
 	return l.Lease.Renew(ctx, ttl)
 }

@@ -109,7 +109,7 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	if err != nil {
 		b.o.Warn("the fallback does not answer, so a run that falls back to it is not kept apart from this one: " + err.Error())
 	}
-	return &lease{Lease: l, b: b, second: second, renewing: make(chan struct{}, 1)}, nil
+	return &lease{Lease: l, b: b, second: second, renewing: backends.NewAside()}, nil
 }
 
 // passing is how long a refusal of the second store is asked about again: a lease is given back in the first store before
@@ -148,11 +148,8 @@ func (b *backend) takeSecond(ctx context.Context, r backends.Request, g backends
 	}
 }
 
-// giveBackTime bounds giving back. What cannot be given back in it runs out.
-const giveBackTime = 700 * time.Millisecond
-
 func (b *backend) giveBack(ctx context.Context, r backends.Request) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(giveBackTime, b.o.Timeout))
+	ctx, cancel := backends.GivingBack(ctx, b.o.Timeout)
 	defer cancel()
 	_ = backends.UntilAnswered(ctx, func() error { return b.Backend.Abandon(ctx, r) })
 }
@@ -184,9 +181,6 @@ func (b *backend) remember(owner string, bySecond bool) {
 	}
 }
 
-// errNoWaiter makes the caller wait in its own way.
-var errNoWaiter = errors.New("the store that refused cannot tell when it would grant")
-
 // Wait waits where the request was refused last.
 func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 	b.mu.Lock()
@@ -196,10 +190,7 @@ func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 		r = beside(r, backends.Grant{TTL: r.TTL})
 	}
 	b.mu.Unlock()
-	if w, ok := refusedBy.(backends.Waiter); ok {
-		return w.Wait(ctx, r)
-	}
-	return errNoWaiter
+	return backends.WaitOn(ctx, refusedBy, r)
 }
 
 // Abandon gives back what either store may have granted, at the same time. The answer is the first store's.

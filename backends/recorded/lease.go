@@ -20,7 +20,7 @@ type lease struct {
 	grant backends.Grant
 	asked time.Duration // when the lease was asked for, on the boot clock; 0 where another process took it
 
-	renewing chan struct{} // held while the record is being renewed
+	renewing backends.Aside // the record
 
 	// find looks for the record of a lease that another process took; nil where there is nothing to look for.
 	find func(context.Context) backends.Lease
@@ -38,7 +38,7 @@ var (
 
 // newLease is a lease whose run has the record rec, or none. Attempts are counted by the record store.
 func (b *backend) newLease(r backends.Request, l, rec backends.Lease) *lease {
-	n := &lease{b: b, lease: l, r: r, grant: l.Grant(), record: rec, renewing: make(chan struct{}, 1)}
+	n := &lease{b: b, lease: l, r: r, grant: l.Grant(), record: rec, renewing: backends.NewAside()}
 	if rec != nil {
 		g := rec.Grant()
 		n.grant.Attempt = g.Attempt
@@ -77,16 +77,7 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 		}
 		return err
 	}
-	select {
-	case l.renewing <- struct{}{}:
-		go func() {
-			defer func() { <-l.renewing }()
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.b.o.Timeout)
-			defer cancel()
-			l.renewRecord(ctx, ttl)
-		}()
-	default: // the one before is still waited for
-	}
+	l.renewing.Do(ctx, l.b.o.Timeout, func(ctx context.Context) { l.renewRecord(ctx, ttl) })
 	return l.lease.Renew(ctx, ttl)
 }
 

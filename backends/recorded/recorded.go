@@ -172,11 +172,8 @@ func (b *backend) start(ctx context.Context, r backends.Request, g backends.Gran
 	return l, fromRecord(err)
 }
 
-// giveBackTime bounds giving back. What cannot be given back in it runs out.
-const giveBackTime = 700 * time.Millisecond
-
 func (b *backend) giveBack(ctx context.Context, r backends.Request) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(giveBackTime, b.o.Timeout))
+	ctx, cancel := backends.GivingBack(ctx, b.o.Timeout)
 	defer cancel()
 	_ = backends.UntilAnswered(ctx, func() error { return b.lease.Abandon(ctx, leaseOnly(r)) })
 }
@@ -251,9 +248,6 @@ func (b *backend) remember(owner string, byRecord bool) {
 	}
 }
 
-// errNoWaiter makes the caller wait in its own way.
-var errNoWaiter = errors.New("the store that refused cannot tell when it would grant")
-
 // Wait waits for both stores: until the record store may grant, where a run id is asked for or it was that store which
 // refused, and then until the lease's store may. A run that is done by then need not wait for a lease.
 func (b *backend) Wait(ctx context.Context, r backends.Request) error {
@@ -266,11 +260,7 @@ func (b *backend) Wait(ctx context.Context, r backends.Request) error {
 			return err
 		}
 	}
-	w, ok := b.lease.(backends.Waiter)
-	if !ok {
-		return errNoWaiter
-	}
-	return w.Wait(ctx, leaseOnly(r))
+	return backends.WaitOn(ctx, b.lease, leaseOnly(r))
 }
 
 // waitForRecord waits until the record store, which may have refused last, may grant. It tells whether the run is done.
@@ -282,7 +272,7 @@ func (b *backend) waitForRecord(ctx context.Context, r backends.Request, refused
 	if w, ok := s.(backends.Waiter); ok {
 		err = w.Wait(ctx, recordOnly(r, backends.Grant{TTL: r.TTL}))
 	} else if refused || sameRun(ctx, s, r) != nil {
-		err = errNoWaiter
+		err = backends.ErrNoWaiter
 	}
 	if err != nil || r.RunID == "" {
 		return false, err

@@ -134,7 +134,7 @@ func TestPing(t *testing.T) {
 		{69, append(down, "--key", "k", "--on-unavailable", "skip", "--exit-code", "skipped=69", "--", "true"), "/log"},
 		{0, append(down, "--key", "k", "--exit-code", "unavailable=0", "--", "true"), "/fail"},
 		{75, append(down, "--key", "k", "--on-unavailable", "skip", "--", "true"), "/log"},
-		{79, []string{"--key", "gone", "--ttl", "3s", "--heartbeat", "50ms", "--", "sh", "-c", filepath.Join(binDir, "lockrun") + " unlock gone --force; exec sleep 1000"}, "/start /fail"},
+		{79, []string{"--key", "gone", "--ttl", "30s", "--heartbeat", "50ms", "--", "sh", "-c", filepath.Join(binDir, "lockrun") + " unlock gone --force; exec sleep 1000"}, "/start /fail"},
 	} {
 		w.lockrun(c.code, append([]string{"--ping", p.URL + "/ping/uuid?create=1"}, c.args...)...)
 		var got []string
@@ -213,9 +213,9 @@ func TestBlackHoles(t *testing.T) {
 	}{
 		{3, []string{"--key", "k", "--", "sh", "-c", "exit 3"}},
 		{69, []string{"--key", "k", "--backend", "redis://127.0.0.1:1/0", "--backend-timeout", "200ms", "--", "true"}},
-		// Renewed at least four times while the start hangs: the lease is a third as long as the run.
-		{0, []string{"--key", "k", "--ttl", "5s", "--", "sleep", "12"}},
-		{79, []string{"--key", "gone", "--ttl", "3s", "--heartbeat", "50ms", "--", "sh", "-c", filepath.Join(binDir, "lockrun") + " unlock gone --force; exec sleep 1000"}},
+		// Renewed at least four times, and while the start hangs: the lease is half as long as the run.
+		{0, []string{"--key", "k", "--ttl", "8s", "--", "sleep", "16"}},
+		{79, []string{"--key", "gone", "--ttl", "30s", "--heartbeat", "50ms", "--", "sh", "-c", filepath.Join(binDir, "lockrun") + " unlock gone --force; exec sleep 1000"}},
 	} {
 		began := time.Now()
 		said := w.lockrun(c.code, append([]string{"--hook-timeout", "2s", "--ping", url, "--metrics-file", "sums.prom", "--pushgateway", url}, c.args...)...)

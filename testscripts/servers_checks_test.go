@@ -175,7 +175,8 @@ func (h *host) checkBlip(freeze, thaw func()) {
 // LSE-02: the server stops serving for good, and the job does not listen to TERM: it is dead before the lease that the
 // last good request was given could have run out.
 func (h *host) checkDeadInTime(key string, fault func()) {
-	const ttl, beat = 4 * time.Second, time.Second
+	// What is kept free between KILL and the end of the lease, for a busy machine, grows with the lease.
+	const ttl, beat = 8 * time.Second, time.Second
 	c := h.hold(key, 0, "stubborn", "--ttl", ttl.String(), "--heartbeat", beat.String(), "--grace", "500ms", "--backend-timeout", "1s")
 	fault()
 	// Without a beat before the fault, the acquire was the last good request, and the job started after it.

@@ -108,7 +108,7 @@ func TestServersMariaDB(t *testing.T) {
 	f.peace()
 	// FOV-04
 	f.sub("read-only for a while", func(h *host) {
-		c := h.hold("readonly", 0, "--ttl", "10s", "--heartbeat", "100ms")
+		c := h.hold("readonly", 0, "--ttl", outlast, "--heartbeat", "100ms")
 		c.survives(func() {
 			m.Exec("SET GLOBAL read_only = ON")
 			defer m.Exec("SET GLOBAL read_only = OFF")

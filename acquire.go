@@ -210,6 +210,9 @@ func (m *minder) keep(g granted) (why string) {
 			k.stop()
 			return fmt.Sprintf("process %d ended without releasing the lease", m.script.PID)
 		case <-lost:
+			if isInternal(k.why()) {
+				m.r.b = nil // see broken
+			}
 			return ""
 		case <-m.r.signals.C():
 			// A terminal that closes and an operator's kill are meant for the script. Where it lives on, so does its lease;

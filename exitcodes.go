@@ -73,6 +73,8 @@ func codeOf(err error) int {
 	switch {
 	case err == nil:
 		return codeOK
+	case isInternal(err):
+		return codeInternal
 	case errors.As(err, &held):
 		return codeSkipped
 	case errors.As(err, &done):

@@ -140,10 +140,14 @@ func (k *keeper) current() leaseState {
 
 var errDeadline = errors.New("no renewal was answered in time")
 
-// start has run called when the clock is to be looked at first, so that a job shorter than that costs no goroutine.
+// start has run called when the clock is to be looked at first, so that a job shorter than that costs no goroutine. A panic
+// there is the loss of the lease, since nobody renews it any more.
 func (k *keeper) start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	first := time.AfterFunc(min(k.look(), k.t.Every), func() { k.run(ctx) })
+	first := time.AfterFunc(min(k.look(), k.t.Every), func() {
+		defer caught(func(bug error) { k.to(stateLost, bug) })
+		k.run(ctx)
+	})
 	return func() { first.Stop(); cancel() }
 }
 

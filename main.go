@@ -54,12 +54,10 @@ func dispatch(argv []string, std IO, open opener) (code int) {
 	var cfg *Config
 	u := newUI(&Config{LogFormat: earlyFormat(argv, std.Env)}, std.Err)
 	defer func() { u.flush() }()
-	defer func() {
-		if r := recover(); r != nil {
-			u.err("internal error, please report it: %v", r)
-			code = cfg.exit(codeInternal)
-		}
-	}()
+	defer caught(func(err error) {
+		u.err("%v", err)
+		code = cfg.exit(codeInternal)
+	})
 	if len(argv) == 0 {
 		u.err("there is nothing to do; write lockrun --key KEY -- COMMAND, or lockrun help")
 		return codeUsage

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -55,6 +56,7 @@ func (o *observers) watch(what string, do func(ctx context.Context) error) {
 	o.all.Go(func() {
 		ctx, cancel := context.WithTimeout(o.ctx, o.cfg.HookTimeout)
 		defer cancel()
+		defer caught(func(bug error) { o.ui.warn("%s: %v", cmp.Or(what, "metrics"), bug) })
 		switch err := do(ctx); {
 		case err != nil && what == "":
 			o.ui.warn("%v", err)

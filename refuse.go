@@ -84,6 +84,7 @@ func (r *runner) took(a answer, sig syscall.Signal) (granted, syscall.Signal, er
 // and therefore shares nothing with it but its answer.
 func (r *runner) openAndAcquire(ctx, patience context.Context) (a answer) {
 	req := r.req
+	defer caught(func(bug error) { a = answer{runID: req.RunID, err: bug} })
 	a.runID = req.RunID // as asked, also where nobody can be asked
 	if a.b, a.err = r.opened(ctx); a.err != nil {
 		return a

@@ -218,6 +218,9 @@ func (r *runner) finish(res supervise.Result) (code int, message string) {
 		state = r.keep.stop()
 	}
 	code, end.Outcome, end.Reason = r.verdict(res, state)
+	if state == stateLost && isInternal(r.keep.why()) {
+		return r.broken(end, code)
+	}
 	var err error
 	if r.lease != nil && res.Gone {
 		if err = r.release(end); errors.Is(err, backends.ErrLost) && end.Outcome != backends.Lost {
@@ -233,6 +236,18 @@ func (r *runner) finish(res supervise.Result) (code int, message string) {
 		r.record.Reason = strings.TrimPrefix(r.record.Reason+"; without a lease, because: "+r.unanswered.Error(), "; ")
 		r.noteElsewhere(bootNow() + r.cfg.BackendTimeout)
 	}
+	return code, end.Reason
+}
+
+// broken answers for a run whose heartbeat has met a bug. The store is not asked anything more: what the bug has left locked
+// might never be given back, and the lease runs out by itself.
+func (r *runner) broken(end backends.End, code int) (int, string) {
+	if r.cfg.OnLost == "kill" {
+		code = r.cfg.exit(codeInternal)
+	}
+	r.ui.err("%s", end.Reason)
+	r.settle(end, nil)
+	r.unreleased, r.record.Backend, r.b = true, r.b.Name(), nil
 	return code, end.Reason
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // MasterName is what the sentinels call the set of servers that they watch.
@@ -163,7 +164,7 @@ func (s *Sentinels) NewMaster(old *Redis) *Redis {
 	var master *Redis
 	await(s.t, "the sentinels naming a master", func() (err error) {
 		if master, err = s.named(); err == nil && master == old {
-			err = errors.New("it is still the old one")
+			err = errStillOld
 		}
 		return err
 	})
@@ -175,7 +176,7 @@ func (s *Sentinels) NewMaster(old *Redis) *Redis {
 func (s *Sentinels) Replaced(old *Redis) bool {
 	return poll(func() error {
 		if master, err := s.named(); err != nil || master == old {
-			return errors.Join(err, errors.New("it is still the old one"))
+			return errors.Join(err, errStillOld)
 		}
 		return nil
 	}) == nil
@@ -211,14 +212,30 @@ func (s *Sentinels) named() (*Redis, error) {
 	return master, err
 }
 
+// failoverAgain is after how long a failover that was begun is taken for given up: on a busy machine a replica may not follow
+// in time (failover-timeout), and nobody tells who asked for it. Another is refused for twice that time.
+const failoverAgain = 10 * time.Second
+
 // Failover makes the sentinels put a replica in the master's place and returns the new master. The old one becomes a
 // replica, which ends its connections. Refusals, as right after another failover, are waited out.
 func (s *Sentinels) Failover() *Redis {
 	s.t.Helper()
 	old := s.Master()
-	await(s.t, "SENTINEL FAILOVER", func() error {
-		_, err := s.Sentinels[0].Do("SENTINEL", "FAILOVER", MasterName)
-		return err
+	var master *Redis
+	var asked time.Time
+	await(s.t, "SENTINEL FAILOVER", func() (err error) {
+		if master, err = s.named(); err == nil && master != old {
+			return nil
+		}
+		if time.Since(asked) > failoverAgain {
+			if _, err := s.Sentinels[0].Do("SENTINEL", "FAILOVER", MasterName); err != nil {
+				return err
+			}
+			asked = time.Now()
+		}
+		return errors.Join(err, errStillOld)
 	})
-	return s.NewMaster(old)
+	return master
 }
+
+var errStillOld = errors.New("it is still the old one")

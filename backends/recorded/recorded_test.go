@@ -277,7 +277,7 @@ func TestARunThatIsToldLateEndedWhenItDid(t *testing.T) {
 	if err := l.Release(t.Context(), backends.End{Outcome: backends.Succeeded}); err != nil {
 		t.Fatal(err)
 	}
-	if r := p.history(backends.Succeeded)[0]; r.EndedAt.Before(over.Add(-100*time.Millisecond)) {
+	if r := p.history(backends.Succeeded)[0]; r.EndedAt.Before(over.Add(-100 * time.Millisecond)) {
 		t.Errorf("over at %v, and recorded as %v to %v", over, r.StartedAt, r.EndedAt)
 	}
 }

@@ -55,7 +55,7 @@ func (s *State) Apply(r Record, e *Entry) Result {
 		}
 		s.leave(e)
 	case Abandon:
-		if l := s.Owned(e.Owner); l != nil {
+		if l := s.Owned(e.Owner); l != nil && !l.askedAfter(e) {
 			res.Did, res.Lease = Undone, *l
 			s.undo(*l, r)
 		}
@@ -130,10 +130,18 @@ func (s *State) lock(r Record, e *Entry, t int64, res *Result) {
 	if s.void(e) {
 		return
 	}
-	if l := s.Owned(e.Owner); l != nil { // a repetition
-		l.Renewed, l.Expires, l.TTL = t, t+e.TTL, e.TTL
-		res.Did, res.Lease = Granted, *l
-		return
+	if l := s.Owned(e.Owner); l != nil {
+		if l.Live(t) { // a repetition
+			l.Renewed, l.Expires, l.TTL = t, t+e.TTL, e.TTL
+			if !l.askedAfter(e) {
+				l.Writer, l.N = e.Writer, e.N
+			}
+			res.Did, res.Lease = Granted, *l
+			return
+		}
+		// It has run out before its owner heard of it. Since then another may have taken up the same run, in another slot,
+		// and be at it still, or have brought it to its end.
+		s.undo(*l, r)
 	}
 	if !s.recall(r, e, t) {
 		res.Did = Stale
@@ -146,6 +154,9 @@ func (s *State) lock(r Record, e *Entry, t int64, res *Result) {
 	s.forget(e, t)
 	s.grant(r, e, t, res)
 }
+
+// askedAfter tells whether the owner has asked for the lease after it sent e. Requests may overtake each other on their way.
+func (l *Lease) askedAfter(e *Entry) bool { return l.Writer == e.Writer && e.N < l.N }
 
 // Refuse tells why a LOCK would not be granted at t, with *backends.DoneError or *backends.HeldError; nil: it would. Done
 // comes before held, since a run that is done need not wait; held before paused, as status has it.
@@ -202,7 +213,7 @@ func (s *State) grant(r Record, e *Entry, t int64, res *Result) {
 		at++
 	}
 	l := Lease{Slot: slot, Owner: e.Owner, Holder: e.Holder, Host: e.Host, PID: e.PID, RunID: e.RunID, TTL: e.TTL,
-		At: t, Renewed: t, Expires: t + e.TTL, Waited: e.Waited, Loose: e.Loose}
+		At: t, Renewed: t, Expires: t + e.TTL, Waited: e.Waited, Loose: e.Loose, Writer: e.Writer, N: e.N}
 	if e.Hold > 0 {
 		l.Hold = t + e.Hold
 	}
@@ -270,6 +281,9 @@ func (s *State) drop(token int64) {
 func (s *State) leave(e *Entry) {
 	if !e.Unsure {
 		return
+	}
+	if s.void(e) {
+		return // it has been overtaken by one that says more
 	}
 	s.Gone = slices.DeleteFunc(s.Gone, func(g Gone) bool { return g.Owner == e.Owner })
 	s.Gone = append(s.Gone, Gone{Owner: e.Owner, Writer: e.Writer, N: e.N})

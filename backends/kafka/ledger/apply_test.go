@@ -35,6 +35,10 @@ func release(owner string, token int64, o backends.Outcome) *Entry {
 	return &Entry{Kind: Release, Key: "k", Owner: owner, Token: token, Outcome: o, Writer: owner[:8]}
 }
 
+func abandon(owner string, n int64) *Entry {
+	return &Entry{Kind: Abandon, Key: "k", Owner: owner, Writer: owner[:8], N: n, Unsure: true}
+}
+
 // step is one record at a time, under a leader, and what comes of it.
 type step struct {
 	at    int64
@@ -44,7 +48,7 @@ type step struct {
 }
 
 func (d Did) String() string {
-	return [...]string{"nothing", "granted", "refused", "renewed", "ended", "undone", "broken", "paused", "resumed", "noted"}[d]
+	return [...]string{"nothing", "granted", "refused", "renewed", "ended", "undone", "broken", "paused", "resumed", "noted", "stale"}[d]
 }
 
 // The rules, one a case. The record at index i has offset i, so that a first LOCK has token 1.
@@ -95,6 +99,25 @@ func TestRules(t *testing.T) {
 		"a request that was called off is void when it arrives late, and others are not": {
 			{100, 0, &Entry{Kind: Abandon, Key: "k", Owner: alice, Writer: alice[:8], N: 5, Unsure: true}, "nothing"},
 			{200, 0, lock(alice, nth(4)), "nothing"}, {300, 0, lock(bob, nth(1)), "granted"}, {1300, 0, lock(alice, nth(6)), "granted"}},
+		"a request is not called off by what was sent before it and comes after": {
+			{100, 0, lock(alice, nth(1)), "granted"}, {200, 0, lock(alice, nth(3)), "granted"}, {250, 0, lock(alice, nth(1)), "granted"},
+			{300, 0, abandon(alice, 2), "nothing"}, {400, 0, lock(bob), "a"}, {500, 0, abandon(alice, 4), "undone"}, {600, 0, lock(bob), "granted"}},
+		"what another writer says of an owner is not in that order": {
+			{100, 0, lock(alice, nth(9)), "granted"},
+			{200, 0, &Entry{Kind: Abandon, Key: "k", Owner: alice, Writer: "another", N: 1}, "undone"}},
+		"what was called off last counts, whichever comes last": {
+			{100, 0, abandon(alice, 5), "nothing"}, {200, 0, abandon(alice, 3), "nothing"}, {300, 0, lock(alice, nth(4)), "nothing"}},
+		"who asks again too late does not run beside the same run, nor after it has succeeded": {
+			{100, 0, lock(carol, slots(2)), "granted"}, {150, 0, lock(alice, slots(2), runID("r")), "granted"},
+			{200, 0, release(carol, 1, backends.Failed), "ended"}, {1200, 0, lock(bob, slots(2), runID("r")), "granted"},
+			{1300, 0, lock(alice, slots(2), runID("r")), "b"}, {1400, 0, release(bob, 4, backends.Succeeded), "ended"},
+			{1500, 0, lock(alice, slots(2), runID("r")), "done"}},
+		"nor does it begin under a pause": {
+			{100, 0, lock(alice), "granted"}, {200, 0, &Entry{Kind: Pause, Key: "k", By: "o", Writer: "w"}, "paused"},
+			{1100, 0, lock(alice), "o"}},
+		"who asks again too late for a free key gets it, and an earlier beat is not its own": {
+			{100, 0, lock(alice), "granted"}, {1100, 0, lock(alice), "granted"}, {1200, 0, beat(alice, 1), "nothing"},
+			{1300, 0, beat(alice, 2), "renewed"}},
 		"the slot that is free first is named": {
 			{100, 0, lock(alice, slots(2)), "granted"}, {200, 0, lock(bob, slots(2)), "granted"}, {300, 0, lock(carol, slots(2)), "a"},
 			{400, 0, beat(alice, 1), "renewed"}, {500, 0, lock(carol, slots(2)), "b"}},

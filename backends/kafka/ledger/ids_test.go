@@ -19,9 +19,15 @@ type memory struct {
 func (m *memory) hear(before *State, l Line, res Result) error {
 	id := l.Entry.RunID
 	var done *backends.DoneError
+	own := before.Owned(l.Entry.Owner)
+	if res.Did != Nothing && l.Entry.Kind == Lock && own != nil && !own.Live(res.Time) { // it had run out unheard, and is asked for anew
+		m.attempts[own.RunID]--
+	}
 	switch {
-	case res.Did == Granted && id != "" && before.Owned(l.Entry.Owner) == nil:
-		if m.attempts[id]++; m.done[id] || res.Lease.Attempt != m.attempts[id] {
+	case res.Did == Granted && id != "" && m.done[id]:
+		return fmt.Errorf("%q has succeeded, and is granted again", id)
+	case res.Did == Granted && id != "" && (own == nil || !own.Live(res.Time)):
+		if m.attempts[id]++; res.Lease.Attempt != m.attempts[id] {
 			return fmt.Errorf("%q was granted as attempt %d; it is %d, done before: %v", id, res.Lease.Attempt, m.attempts[id], m.done[id])
 		}
 	case res.Did == Refused && errors.As(res.Err, &done):
@@ -56,7 +62,11 @@ func TestNoRunIDIsForgotten(t *testing.T) {
 			}
 			before := s.Clone()
 			res := s.Apply(l.Record, l.Entry)
-			if err := m.hear(before, l, res); err != nil {
+			err := m.hear(before, l, res)
+			if err == nil {
+				err = noRunTwice(s, res.Time)
+			}
+			if err != nil {
 				t.Fatalf("seed %d, offset %d: %v", seed, l.Offset, err)
 			}
 			switch res.Did {
@@ -72,6 +82,21 @@ func TestNoRunIDIsForgotten(t *testing.T) {
 	if recalled < 20 || stale == 0 {
 		t.Errorf("%d marks were recalled, %d requests out of date: this test shows nothing", recalled, stale)
 	}
+}
+
+// noRunTwice looks for two leases of one run id that live at once.
+func noRunTwice(s *State, at int64) error {
+	running := map[string]int64{}
+	for _, l := range s.Leases {
+		if l.RunID == "" || !l.Live(at) {
+			continue
+		}
+		if other := running[l.RunID]; other != 0 {
+			return fmt.Errorf("%q runs twice, with the tokens %d and %d", l.RunID, other, l.Token)
+		}
+		running[l.RunID] = l.Token
+	}
+	return nil
 }
 
 // A year of ticks: each is found by a few reads, and what a record carries stays small.
@@ -138,6 +163,21 @@ func TestAMarkThatIsTooOld(t *testing.T) {
 		e.DoneAge, e.Past = 2000, &Past{AsOf: 3, Attempts: 2, At: c.at, Done: true}
 		if res := s.Apply(Record{Offset: 5, Time: 10000}, e); res.Did != c.want || c.want == Granted && res.Lease.Attempt != 1 {
 			t.Errorf("a mark of %d at 10000: %+v", c.at, res)
+		}
+	}
+}
+
+// Who keeps done-marks for a short time drops one that others still go by. A LOCK whose writer had not read of it does not run
+// it again.
+func TestAMarkThatAnotherHasDropped(t *testing.T) {
+	s, brief, again := State{}, lock(bob), lock(carol, runID("r"))
+	brief.DoneAge, again.Past = 100, &Past{AsOf: 0}
+	for i, st := range []step{
+		{1000, 0, lock(alice, runID("r")), "granted"}, {1001, 0, release(alice, 1, backends.Succeeded), "ended"},
+		{2000, 0, brief, "granted"}, {2001, 0, release(bob, 3, backends.Failed), "ended"}, {2002, 0, again, "stale"},
+	} {
+		if got := told(s.Apply(Record{Offset: int64(i), Time: st.at}, st.e)); got != st.want {
+			t.Fatalf("record %d: %s, want %s", i, got, st.want)
 		}
 	}
 }

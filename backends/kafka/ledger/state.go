@@ -43,6 +43,10 @@ type Lease struct {
 	Loose    bool   `json:"loose,omitempty"`
 	Takeover bool   `json:"takeover,omitempty"`
 	Released bool   `json:"released,omitempty"` // only the minimum hold keeps the slot
+
+	// Writer and N are of the owner's last LOCK: an ABANDON that its writer sent before is not about that.
+	Writer string `json:"writer,omitempty"`
+	N      int64  `json:"n,omitempty"`
 }
 
 // Run is what is known of a run id.
@@ -100,7 +104,7 @@ func (l *Lease) Until(t int64) int64 {
 func (p *Paused) Holds(t int64) bool { return p != nil && (p.Until == 0 || t < p.Until) }
 
 // Known tells whether the key has any record.
-func (s *State) Known() bool { return s.Time > 0 }
+func (s *State) Known() bool { return s != nil && s.Time > 0 }
 
 // Clone is a copy that shares nothing which Apply changes.
 func (s *State) Clone() *State {
@@ -176,7 +180,13 @@ func (s *State) running(id string) bool {
 // forget drops what the writer of e no longer keeps.
 func (s *State) forget(e *Entry, t int64) {
 	oldest := t - e.doneAge()
-	s.Runs = slices.DeleteFunc(s.Runs, func(r Run) bool { return r.At < oldest && !s.running(r.ID) })
+	s.Runs = slices.DeleteFunc(s.Runs, func(r Run) bool {
+		old := r.At < oldest && !s.running(r.ID)
+		if old { // others may keep it for longer
+			s.Dropped = max(s.Dropped, r.Offset+1)
+		}
+		return old
+	})
 	s.Leases = slices.DeleteFunc(s.Leases, func(l Lease) bool { return l.Released && t >= l.Hold })
 }
 
@@ -198,7 +208,7 @@ func (s *State) sound() bool {
 		return false
 	}
 	for i, l := range s.Leases {
-		if i > 0 && l.Slot <= s.Leases[i-1].Slot || !ok(int64(l.Slot)) || !ok(l.Token) || !ok(l.TTL) || !ok(l.At) || !ok(l.Renewed) || !ok(l.Expires) || !ok(l.Hold) {
+		if i > 0 && l.Slot <= s.Leases[i-1].Slot || !ok(int64(l.Slot)) || !ok(l.Token) || !ok(l.TTL) || !ok(l.At) || !ok(l.Renewed) || !ok(l.Expires) || !ok(l.Hold) || !ok(l.N) {
 			return false
 		}
 	}

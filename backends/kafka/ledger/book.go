@@ -114,12 +114,16 @@ func (b *Book) Start() int64 { return b.start }
 // cut, or its end lost), this book is of no more use, and a new one has to be begun.
 func (b *Book) Torn() bool { return b.torn }
 
-// Cut says that the log now begins at start. Where it begins behind all that the book has read, the book is of no use: it
-// would bring back what somebody has cut off.
+// Cut says that the log now begins at start. Where it begins behind all that the book has read, of whatever or of a key that
+// it follows, the book is of no use: it would bring back what somebody has cut off.
 func (b *Book) Cut(start int64) {
-	if start > b.start {
-		b.start = start
-		b.torn = b.torn || start >= b.next
+	if start <= b.start {
+		return
+	}
+	b.start = start
+	b.torn = b.torn || start >= b.next
+	for _, p := range b.pages {
+		b.torn = b.torn || p.state.Known() && p.last < start
 	}
 }
 
@@ -248,6 +252,7 @@ type Page struct {
 	key   string
 	hash  hash
 	state State
+	last  int64 // the offset of the key's last record, if the state is known
 	path  path
 	snaps []snap
 	ids   Node              // the root of the index of run ids
@@ -331,7 +336,9 @@ func contradiction(last *Carry, since []Line) int {
 	}
 	p.remember(last.AsOf)
 	for i, l := range since[:len(since)-1] {
-		if !p.agrees(l.Carry) {
+		// Nothing comes of something: who has found nothing, though it looked later, did so behind a cut.
+		lost := l.Carry.AsOf < last.AsOf && l.Carry.State.Known() && !last.State.Known()
+		if lost || !p.agrees(l.Carry) {
 			return i
 		}
 		p.state.Apply(l.Record, l.Entry)
@@ -341,9 +348,10 @@ func contradiction(last *Carry, since []Line) int {
 }
 
 // feed replays one record, unless it contradicts what is known: its writer had read up to an offset, and what it knew of
-// the key there is not what we know.
+// the key there is not what we know. Nor must it have known anything where we have found no record of the key: of what has
+// been cut off this is the first that comes, and all who read it have to believe it.
 func (p *Page) feed(l Line, b *Book) (torn bool) {
-	if !p.agrees(l.Carry) {
+	if !p.agrees(l.Carry) || !p.state.Known() && l.Carry.State.Known() {
 		return true
 	}
 	p.apply(l, b)
@@ -353,6 +361,7 @@ func (p *Page) feed(l Line, b *Book) (torn bool) {
 func (p *Page) apply(l Line, b *Book) {
 	res := p.state.Apply(l.Record, l.Entry)
 	p.touched(l)
+	p.last = l.Offset
 	p.remember(l.Offset)
 	if b.watch != nil {
 		b.watch(l, res)

@@ -173,6 +173,82 @@ func TestALateRecordBringsNothingBack(t *testing.T) {
 	}
 }
 
+// Who follows a key while it is cut off knows at each record what a new reader finds, however late a record comes whose
+// writer had read what is gone. Else the one would be granted what the other takes for held.
+func TestAfterACutAllKnowTheSame(t *testing.T) {
+	begun := 0
+	for seed := range uint64(60) {
+		w := newWorld(t, seed)
+		keys := manyKeys(2)
+		w.run(keys, 3, 8+int(seed%16), nil)
+		old := w.writer(99)
+		late, knew := old.sign(old.any(keys[0]))
+		w.run(keys, 3, 8, nil)
+		if w.start = int64(len(w.log)); seed%2 == 0 {
+			w.start = w.behind(keys[0]) // others' records stay
+		}
+		follower := w.book(int64(len(w.log)), 1, nil)
+		arrives := w.rnd.IntN(6)
+		for i := range 12 {
+			if _, err := follower.Page(keys[0]); err != nil {
+				t.Fatal(err)
+			}
+			if i == arrives {
+				w.append(late, knew)
+			} else {
+				w.run(keys[w.rnd.IntN(2):], 1, 1, nil)
+			}
+			end := int64(len(w.log))
+			if w.feed(follower, end); follower.Torn() {
+				follower, begun = w.book(end, 3, nil), begun+1
+			}
+			for _, n := range []int64{1, 4, 100} {
+				got, err := w.book(end, n, nil).State(keys[0])
+				want, err2 := follower.State(keys[0])
+				if err != nil || err2 != nil || got.Text() != want.Text() {
+					t.Fatalf("seed %d: at offset %d, cut at %d, the key is, read from %d back,\n%s (%v)\nand for who has followed it\n%s (%v)",
+						seed, end, w.start, n, got.Text(), err, want.Text(), err2)
+				}
+			}
+		}
+	}
+	if begun == 0 {
+		t.Error("nobody had to begin anew: this shows nothing")
+	}
+}
+
+// A beat that comes after a cut is the first record that is left of its lease, and another asks for that who has looked
+// before, and found nothing. The beat came first.
+func TestWhoHadFoundNothingComesSecond(t *testing.T) {
+	w := newWorld(t, 1)
+	p, q := w.writer(1), w.writer(2)
+	lock := func(p *writer, owner string) (*Entry, *Carry) {
+		return p.sign(&Entry{Kind: Lock, Key: "k", Owner: owner, TTL: 60000, Slots: 1})
+	}
+	w.append(lock(p, alice))
+	w.feed(p.book, 1)
+	late, knew := p.sign(&Entry{Kind: Heartbeat, Key: "k", Owner: alice, Token: 1, TTL: 60000})
+	w.append(q.sign(&Entry{Kind: Resume, Key: "other"}))
+	w.start, q.book = 2, nil
+	follower := w.book(2, 1, nil)
+	if _, err := follower.Page("k"); err != nil {
+		t.Fatal(err)
+	}
+	rival, nothing := lock(q, bob)
+	w.append(late, knew)
+	w.append(rival, nothing)
+	for end := int64(3); end <= 4; end++ {
+		if w.feed(follower, end); follower.Torn() {
+			follower = w.book(end, 1, nil)
+		}
+		for _, b := range []*Book{follower, w.book(end, 1, nil), w.book(end, 9, nil)} {
+			if s, err := b.State("k"); err != nil || len(s.Leases) != 1 || s.Leases[0].Owner != alice {
+				t.Errorf("after %d records: %s (%v)", end, s.Text(), err)
+			}
+		}
+	}
+}
+
 // Of a lease whose other records are gone, one beat is enough for new readers; of one whose records are all gone, nothing is
 // left, and who knew it finds out before writing.
 func TestOneRecordIsEnough(t *testing.T) {
@@ -189,9 +265,12 @@ func TestOneRecordIsEnough(t *testing.T) {
 	if err != nil || len(s.Leases) != 1 || s.Leases[0].Owner != e.Owner || p.book.Torn() {
 		t.Errorf("after the cut the key has %s (%v); torn: %v", s.Text(), err, p.book.Torn())
 	}
+	q := w.writer(2)
+	w.append(q.sign(&Entry{Kind: Resume, Key: "other"})) // what is left of other keys does not count
+	w.feed(p.book, 3)
 	w.start = 2
 	p.book.Cut(2)
-	s, err = w.book(2, 10, nil).State("k")
+	s, err = w.book(3, 10, nil).State("k")
 	if err != nil || s.Known() || !p.book.Torn() {
 		t.Errorf("after the second cut the key has %s (%v); torn: %v", s.Text(), err, p.book.Torn())
 	}

@@ -100,6 +100,15 @@ func (w *world) states(end int64) map[string]*State {
 	return all
 }
 
+// behind is the offset that follows the last record of a key.
+func (w *world) behind(key string) int64 {
+	lines := w.lines(w.start, int64(len(w.log)))
+	for len(lines) > 0 && (lines[len(lines)-1].Entry == nil || lines[len(lines)-1].Entry.Key != key) {
+		lines = lines[:len(lines)-1]
+	}
+	return w.start + int64(len(lines))
+}
+
 // same compares what a book knows with a replay of the whole log.
 func (w *world) same(what string, b *Book, want map[string]*State, keys []string) {
 	w.t.Helper()
@@ -225,13 +234,15 @@ func (w *world) disturb() {
 	}
 }
 
+// signed is a record that has not been appended yet.
+type signed struct {
+	e *Entry
+	c *Carry
+}
+
 // run lets writers loose. Each entry is signed at one moment and appended at a later one, so that what it carries is old.
 func (w *world) run(keys []string, writers, steps int, after func(Record)) {
 	w.t.Helper()
-	type signed struct {
-		e *Entry
-		c *Carry
-	}
 	var all []*writer
 	for i := range writers {
 		all = append(all, w.writer(i))

@@ -76,7 +76,7 @@ func (l *log) with(ctx context.Context, f func(*ledger.Book) error) error {
 			}
 		}
 		if errors.Is(err, wire.OffsetOutOfRange) || errors.Is(err, ledger.ErrHole) {
-			l.book = nil // what was known of the log no longer fits it; a new reader may fare better
+			l.book, l.written = nil, -1 // what was known of the log no longer fits it; a new reader may fare better
 		} else if !errors.Is(err, errTorn) {
 			return err
 		}
@@ -269,7 +269,8 @@ func (l *log) advance(book *ledger.Book, found wire.Fetched) error {
 	return nil
 }
 
-// catchUp reads what is new now. It returns when all has been read that the broker had when it was asked.
+// catchUp reads what is new now. It returns when all has been read that the broker had when it was asked, and all that this
+// process has appended itself.
 func (l *log) catchUp(book *ledger.Book) error {
 	asked := boottime.Now()
 	for {
@@ -281,10 +282,31 @@ func (l *log) catchUp(book *ledger.Book) error {
 			return err
 		}
 		if book.Next() >= found.HighWater {
+			if err := l.readOwn(book); err != nil {
+				return err
+			}
 			l.readAt = asked
 			return nil
 		}
 	}
+}
+
+// readOwn reads on to the last record of this process that the broker has acknowledged, where it is not shown: a new leader
+// does not know at once how far its followers are, and lets nobody read what it is not sure of. Of the log's end it tells
+// nothing before it knows. So what is behind that has been lost, and not merely hidden.
+func (l *log) readOwn(book *ledger.Book) error {
+	if book.Next() > l.written {
+		return nil
+	}
+	end, err := l.b.client.End(l.ctx, l.id)
+	if err != nil {
+		return err
+	}
+	if end <= l.written {
+		l.written = -1
+		return errTorn
+	}
+	return l.readTo(book, l.written)
 }
 
 // justNow is how long ago the broker was asked, at most, where it is not asked again before an append. It is too

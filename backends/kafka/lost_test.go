@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -62,6 +63,33 @@ func TestALostReplyIsFoundInTheLog(t *testing.T) {
 	}
 }
 
+// A new leader may not know yet how far its followers are, and shows less than what the one before it has acknowledged. Who
+// has taken a lease under that one is not told that it is lost.
+func TestALeaderThatShowsLessThanWasAcknowledged(t *testing.T) {
+	s, p := proxied(t)
+	b := s.open(backends.Options{Timeout: time.Minute})
+	b.c.justNow = 0
+	l := s.take(b, request("k", 1))
+	log := b.log("k")
+	if log.ahead == nil || log.book.Next() > log.written {
+		t.Fatal("the LOCK has been read back already, so that this shows nothing")
+	}
+	log.ahead.Drop() // as where the leader dies at once
+	log.ahead = nil
+	hidden := p.AlterReply("\x00\x01\x00\x0b", func(fetched []byte) { // Fetch
+		highWater := 4 + 4 + 4 + 2 + 4 + 4 + 2 + len(s.topic) + 4 + 4 + 2 // behind its size, and what it begins with
+		binary.BigEndian.PutUint64(fetched[highWater:], uint64(log.book.Next()))
+		records := highWater + 8 + 8 + 8 + 4 + 4 + 4
+		binary.BigEndian.PutUint64(fetched[records:], 0) // the offset, which no checksum covers: one that was not asked for
+	})
+	if err := l.Renew(t.Context(), longLease); err != nil || !hidden() {
+		t.Errorf("Renew: %v; the LOCK was hidden: %v", err, hidden())
+	}
+	if err := l.Release(t.Context(), backends.End{Outcome: backends.Succeeded}); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
 // A LOCK that was sent, and given up, may be appended long after. What was called off does not come back.
 func TestALockThatArrivesLateIsVoid(t *testing.T) {
 	s := newStore(t, 1)
@@ -118,6 +146,33 @@ func TestABeatThatArrivesAfterACut(t *testing.T) {
 	if err := rival.Renew(t.Context(), longLease); err != nil {
 		t.Errorf("Renew of the rival's: %v", err)
 	}
+}
+
+// All records of one key are cut off, and those of others stay. Who holds that key is told, and does not bring it back: whoever
+// looks for it by then finds nothing.
+func TestACutThatTakesOneKey(t *testing.T) {
+	s := newStore(t, 1)
+	a, other := s.open(backends.Options{}), s.open(backends.Options{})
+	l := s.take(a, request("k", 1))
+	s.take(other, request("other", 2))
+	var end int64
+	s.again("look", func(ctx context.Context) (err error) {
+		if _, err = a.Status(ctx, "other"); err == nil { // has read all there is
+			end, err = a.client.End(ctx, 0)
+		}
+		return err
+	})
+	s.cluster.Cut(s.topic, 0, end-1)
+	s.again("renew", func(ctx context.Context) error {
+		if err := l.Renew(ctx, longLease); !errors.Is(err, backends.ErrLost) {
+			return err
+		}
+		return nil
+	})
+	if st := s.state("k"); st.Known() {
+		t.Errorf("the log says %s", st.Text())
+	}
+	s.take(other, request("k", 3))
 }
 
 // CON-07: a connection that was idle for long has been dropped on the way. Nobody notices.

@@ -69,8 +69,13 @@ func (l *link) request(b []byte) bool {
 }
 
 // reply decides whether what the server sent reaches the client.
-func (l *link) reply([]byte) bool {
+func (l *link) reply(b []byte) bool {
 	l.touch()
+	if f := l.losing; f != nil && f.alter != nil && !l.p.mute {
+		f.alter(b)
+		f.done, l.losing = true, nil
+		return true
+	}
 	if l.losing != nil {
 		l.lose(l.losing)
 		return false

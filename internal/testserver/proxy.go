@@ -37,12 +37,13 @@ type Proxy struct {
 // tape keeps requests while it runs.
 type tape struct{ requests [][]byte }
 
-// fault is one request or reply to lose.
+// fault is one request or reply to lose, or a reply to alter.
 type fault struct {
 	match []byte // the request holds this
 	reply bool   // lose the reply, else the request
+	alter func(reply []byte)
 	after After
-	done  bool // it is lost
+	done  bool // it is lost, or altered
 }
 
 // After says what happens to a connection on which something was lost.
@@ -110,6 +111,12 @@ func (p *Proxy) LoseReply(match string, after After) func() bool {
 // LoseRequest loses the next request that contains match, so that the server never sees it.
 func (p *Proxy) LoseRequest(match string, after After) func() bool {
 	return p.arm(&fault{match: []byte(match), after: after})
+}
+
+// AlterReply lets alter change the server's answer to the next request that contains match, which has to fit one read, in
+// place. The returned function tells whether that has happened.
+func (p *Proxy) AlterReply(match string, alter func(reply []byte)) func() bool {
+	return p.arm(&fault{match: []byte(match), reply: true, alter: alter})
 }
 
 func (p *Proxy) arm(f *fault) func() bool {

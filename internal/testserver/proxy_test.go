@@ -70,6 +70,21 @@ func TestProxyLosesOneReply(t *testing.T) {
 	}
 }
 
+func TestProxyAltersOneReply(t *testing.T) {
+	r := StartRedis(t, RedisConfig{})
+	p := StartProxy(t, r.Addr())
+	c := through(t, p)
+	altered := p.AlterReply("INCR", func(reply []byte) { reply[1] = '7' })
+	if v, err := c.do("SET", "n", "0"); v != "OK" || err != nil || altered() {
+		t.Fatalf("a request that does not match: %v, %v; altered: %v", v, err, altered())
+	}
+	for _, want := range []int64{7, 2} {
+		if v, err := c.do("INCR", "n"); v != want || err != nil || !altered() {
+			t.Errorf("%v, %v, want %d; altered: %v", v, err, want, altered())
+		}
+	}
+}
+
 func TestProxyLosesOneRequest(t *testing.T) {
 	r := StartRedis(t, RedisConfig{})
 	p := StartProxy(t, r.Addr())

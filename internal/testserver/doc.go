@@ -33,7 +33,7 @@ type TB interface {
 
 // patience bounds every wait for a server. It is generous because machines that run tests are busy, and it is reached
 // only where something is broken.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // pollEvery is the pause between two looks at whether a server is there yet.
 const pollEvery = 5 * time.Millisecond

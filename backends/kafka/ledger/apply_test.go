@@ -191,7 +191,7 @@ func TestTheStateHasTheLastRunIDs(t *testing.T) {
 // far they are set back; set forward by no more than the drift.
 func TestNoTwoRelyOnALease(t *testing.T) {
 	const drift = 60
-	for seed := range uint64(300) {
+	for seed := range seeds(300) {
 		w := newWorld(t, seed)
 		type holder struct {
 			owner        string

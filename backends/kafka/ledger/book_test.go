@@ -18,7 +18,7 @@ func TestAReaderFromAnywhereAgrees(t *testing.T) {
 		seeds                uint64
 	}{{1, 4, 250, 6}, {3, 8, 250, 6}, {40, 6, 400, 4}, {600, 5, 1200, 2}} {
 		t.Run(fmt.Sprint(c.keys, " keys"), func(t *testing.T) {
-			for seed := range c.seeds {
+			for seed := range seeds(c.seeds) {
 				w := newWorld(t, seed)
 				keys := manyKeys(c.keys)
 				w.run(keys, c.writers, c.steps, nil)
@@ -43,7 +43,7 @@ func TestAReaderFromAnywhereAgrees(t *testing.T) {
 }
 
 func TestTheIndexKnowsAllKeys(t *testing.T) {
-	for seed := range uint64(2) {
+	for seed := range seeds(2) {
 		w := newWorld(t, seed)
 		w.run(manyKeys(1500), 5, 2000, nil)
 		all := w.states(int64(len(w.log)))
@@ -112,7 +112,7 @@ func TestAKeyIsFoundByFewReads(t *testing.T) {
 
 // After a cut, of whatever, those who read from then on agree among themselves, and those who knew more find out.
 func TestAfterACut(t *testing.T) {
-	for seed := range uint64(25) {
+	for seed := range seeds(25) {
 		w := newWorld(t, seed)
 		keys := manyKeys(3)
 		w.run(keys, 4, 60, nil)
@@ -144,7 +144,7 @@ func TestAfterACut(t *testing.T) {
 // What was decided after a cut is not undone by a record of somebody who had read nothing of what is left: of two, the
 // first counts, for whoever reads from wherever.
 func TestALateRecordBringsNothingBack(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range seeds(40) {
 		w := newWorld(t, seed)
 		keys := manyKeys(1)
 		w.run(keys, 3, 30, nil)
@@ -177,7 +177,7 @@ func TestALateRecordBringsNothingBack(t *testing.T) {
 // writer had read what is gone. Else the one would be granted what the other takes for held.
 func TestAfterACutAllKnowTheSame(t *testing.T) {
 	begun := 0
-	for seed := range uint64(60) {
+	for seed := range seeds(60) {
 		w := newWorld(t, seed)
 		keys := manyKeys(2)
 		w.run(keys, 3, 8+int(seed%16), nil)

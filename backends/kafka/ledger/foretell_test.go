@@ -9,7 +9,7 @@ import (
 // What is foretold of a record is what it turns out to have done, whoever leads by then, and whatever its clock says.
 func TestWhatIsForetoldComes(t *testing.T) {
 	foretold, underNewLeader := map[Did]int{}, map[Did]int{}
-	for seed := range uint64(15) {
+	for seed := range seeds(15) {
 		w := newWorld(t, seed)
 		keys := manyKeys(4)
 		var came Result

@@ -27,6 +27,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return &world{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), real: 1_700_000_000_000}
 }
 
+// seeds is how many worlds a test is tried in.
+func seeds(n uint64) uint64 { return max(1, n/seedsOf) }
+
 // append is what the leader does.
 func (w *world) append(e *Entry, c *Carry) Record {
 	w.t.Helper()

@@ -165,6 +165,7 @@ func (g *guardProcess) strike() {
 	list := g.members(false)
 	if g.commandLives {
 		unix.Kill(-g.child, syscall.SIGKILL)
+		unix.Setpriority(unix.PRIO_PGRP, g.child, -20) // dying takes the processor, too: see proctree.c
 	}
 	for _, p := range list {
 		p.signal(syscall.SIGKILL)

@@ -14,6 +14,7 @@ type link struct {
 	server net.Conn
 	idle   *time.Timer
 	losing *fault // the server's answers are lost until the next request
+	held   []byte // what has come of an answer that is going to be altered
 }
 
 // close ends both sides; the pumps notice.
@@ -43,8 +44,8 @@ func (l *link) lose(f *fault) {
 	}
 }
 
-// request decides whether what the client sent reaches the server.
-func (l *link) request(b []byte) bool {
+// request returns what reaches the server of what the client sent.
+func (l *link) request(b []byte) []byte {
 	l.touch()
 	l.p.requests++
 	for _, t := range l.p.tapes {
@@ -54,47 +55,52 @@ func (l *link) request(b []byte) bool {
 		l.losing = nil
 	}
 	if l.p.mute {
-		return false
+		return nil
 	}
 	f := l.p.take(b)
 	switch {
 	case f == nil:
-		return true
+		return b
 	case f.reply:
 		l.losing = f
-		return true
+		return b
 	}
 	l.lose(f)
-	return false
+	return nil
 }
 
-// reply decides whether what the server sent reaches the client.
-func (l *link) reply(b []byte) bool {
+// reply returns what reaches the client of what the server sent.
+func (l *link) reply(b []byte) []byte {
 	l.touch()
-	if f := l.losing; f != nil && f.alter != nil && !l.p.mute {
-		f.alter(b)
-		f.done, l.losing = true, nil
-		return true
+	switch f := l.losing; {
+	case f != nil && f.alter == nil:
+		l.lose(f)
+		return nil
+	case l.p.mute:
+		return nil
+	case f == nil:
+		return b
 	}
-	if l.losing != nil {
-		l.lose(l.losing)
-		return false
+	if l.held = append(l.held, b...); !l.losing.alter(l.held) {
+		return nil
 	}
-	return !l.p.mute
+	b, l.held = l.held, nil
+	l.losing.done, l.losing = true, nil
+	return b
 }
 
-// pump hands on what pass lets through, until either side ends. It takes the lock itself.
-func (l *link) pump(from, to net.Conn, pass func([]byte) bool) {
+// pump hands on what pass returns, until either side ends. It takes the lock itself.
+func (l *link) pump(from, to net.Conn, pass func([]byte) []byte) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			var passes bool
+			var passed []byte
 			var delay time.Duration
-			l.p.set(func() { passes, delay = pass(buf[:n]), l.p.delay })
+			l.p.set(func() { passed, delay = pass(buf[:n]), l.p.delay })
 			time.Sleep(delay)
-			if passes {
-				_, err = to.Write(buf[:n])
+			if passed != nil {
+				_, err = to.Write(passed)
 			}
 		}
 		if err != nil {

@@ -41,7 +41,7 @@ type tape struct{ requests [][]byte }
 type fault struct {
 	match []byte // the request holds this
 	reply bool   // lose the reply, else the request
-	alter func(reply []byte)
+	alter func(reply []byte) bool
 	after After
 	done  bool // it is lost, or altered
 }
@@ -113,9 +113,10 @@ func (p *Proxy) LoseRequest(match string, after After) func() bool {
 	return p.arm(&fault{match: []byte(match), after: after})
 }
 
-// AlterReply lets alter change the server's answer to the next request that contains match, which has to fit one read, in
-// place. The returned function tells whether that has happened.
-func (p *Proxy) AlterReply(match string, alter func(reply []byte)) func() bool {
+// AlterReply lets alter change the server's answer to the next request that contains match, in place. It is shown what has
+// come of the answer, again and again with more, until it returns true because that was enough; until then nothing reaches
+// the client. The returned function tells whether that has happened.
+func (p *Proxy) AlterReply(match string, alter func(reply []byte) bool) func() bool {
 	return p.arm(&fault{match: []byte(match), reply: true, alter: alter})
 }
 

@@ -74,7 +74,7 @@ func TestProxyAltersOneReply(t *testing.T) {
 	r := StartRedis(t, RedisConfig{})
 	p := StartProxy(t, r.Addr())
 	c := through(t, p)
-	altered := p.AlterReply("INCR", func(reply []byte) { reply[1] = '7' })
+	altered := p.AlterReply("INCR", func(reply []byte) bool { reply[1] = '7'; return true })
 	if v, err := c.do("SET", "n", "0"); v != "OK" || err != nil || altered() {
 		t.Fatalf("a request that does not match: %v, %v; altered: %v", v, err, altered())
 	}

@@ -61,6 +61,8 @@ type waiting struct {
 	s *session
 	r backends.Request
 	p *place
+
+	looked bool
 }
 
 // look finds out what is in the way, and waits until that changes. It returns false when nothing is.
@@ -69,7 +71,13 @@ func (w *waiting) look(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	first := !w.looked
+	w.looked = true
 	if !w.inTheWay(v) {
+		// Nobody has told us yet that anything has changed, so it may be a server that lags behind.
+		if first {
+			return true, w.s.barrier(ctx)
+		}
 		return false, nil
 	}
 	if l := v.sameRun(w.r); l != nil {

@@ -73,6 +73,7 @@ func TestAPanicOfTheHeartbeatAndOnLostContinue(t *testing.T) {
 	if code, why := r.broken(backends.End{Outcome: backends.Lost, Reason: "oops"}, 9); code != 9 || why != "oops" || r.b != nil {
 		t.Errorf("code %d, %q; the store is still there: %v", code, why, r.b != nil)
 	}
+	r.ui.flush() // before the file is closed, whose number the next test may get
 }
 
 func TestAPanicWhileTheLeaseIsAskedFor(t *testing.T) {

@@ -25,8 +25,7 @@ func listening(m *testserver.MariaDB) string {
 }
 
 // A release wakes who waits long before the second is over for which it listens: nothing is asked between, but for the
-// goodbye. A session that was left over by an earlier holder
-// of the key, whose host may be dead, does not stand in the way.
+// goodbye. A session that was left over by an earlier holder of the key, whose host may be dead, does not stand in the way.
 func TestAReleaseRingsTheBell(t *testing.T) {
 	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
 	s := newStore(t, m)

@@ -56,11 +56,11 @@ type sent struct {
 }
 
 // send appends a record, and asks for what follows the book where that will be wanted soon: who has taken a lease gives it
-// back, often a moment later.
+// back, often a moment later, and who has taken one after the other takes the next.
 func (l *log) send(ctx context.Context, d draft) (s sent, err error) {
 	header := wire.Header{Name: ledger.HeaderName, Value: d.carry}
 	s.asked = boottime.Now()
-	if d.e.Kind == ledger.Lock {
+	if d.e.Kind == ledger.Lock || d.e.Kind == ledger.Release && d.oneOfMany {
 		s.Appended, s.ahead, err = l.b.client.ProduceAhead(ctx, l.id, d.next, aheadBytes, d.key, d.value, header)
 	} else {
 		s.Appended, err = l.b.client.Produce(ctx, l.id, d.key, d.value, header)
@@ -117,6 +117,8 @@ type draft struct {
 	// It was written by what this book knew, which is all before that offset.
 	book *ledger.Book
 	next int64
+
+	oneOfMany bool // this process has asked for leases here more than once
 }
 
 // prepare writes the record, with what is known at this moment.
@@ -142,6 +144,10 @@ func (l *log) prepare(ctx context.Context, e *ledger.Entry, check func(*ledger.S
 		}
 		l.pending[d.id] = nil
 		d.book, d.next = book, book.Next()
+		if e.Kind == ledger.Lock {
+			l.asked++
+		}
+		d.oneOfMany = l.asked > 1
 		known, err := book.Carry(page, e)
 		if err == nil {
 			d.carry, err = known.Encode()

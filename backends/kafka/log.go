@@ -24,6 +24,7 @@ type log struct {
 	readAt  time.Duration             // when the broker was last asked for what is new, and all of that is in the book, by package boottime
 	tail    *wire.Overview            // the log's end, as somebody has read it by the way, to begin the book with
 	written int64                     // the last offset of an append of this process
+	asked   int                       // LOCKs that this process has written
 	ctx     context.Context           // of whoever has the turn
 	pending map[string]*ledger.Result // by the ids of this process's appends that have not come by; nil until they do
 	ended   map[int64]string          // tokens that this process has seen released, and by which owner

@@ -12,7 +12,8 @@ import (
 )
 
 // A process waits for the broker three times for its lease, and once to give it back: the topic with its settings and the
-// log's end, its last records, the LOCK; the RELEASE. What else it asks for comes along, and nobody waits for it.
+// log's end, its last records, the LOCK; the RELEASE. What else it asks for comes along, and nobody waits for it. Who takes one
+// lease after the other waits once for each step.
 func TestRoundTrips(t *testing.T) {
 	s, p := proxied(t)
 	s.take(s.behind, request("other", 9)) // the first lease of a topic costs one more, to look who has said the number of partitions
@@ -43,6 +44,8 @@ func TestRoundTrips(t *testing.T) {
 	trips("an acquire by who knows the key", 2)
 	s.again("release", func(ctx context.Context) error { return l.Release(ctx, backends.End{Outcome: backends.Failed}) })
 	trips("a release just after", 1)
+	s.take(b, request("k", 4))
+	trips("the next acquire", 1)
 }
 
 func (s *store) renewed(l backends.Lease) {

@@ -32,7 +32,7 @@ func (b *backend) Doctor(ctx context.Context) []backends.Check {
 	if !e.connection(ctx) {
 		return e.list
 	}
-	e.brokers(ctx)
+	at, brokers := len(e.list), e.brokers(ctx)
 	if e.topic(ctx) {
 		e.rights()
 		e.settings(ctx)
@@ -40,11 +40,16 @@ func (b *backend) Doctor(ctx context.Context) []backends.Check {
 		e.records(ctx)
 		e.clocks(ctx)
 	}
+	e.list = slices.Insert(e.list, at, brokers()...)
 	return e.list
 }
 
 func (e *examination) add(check string, ok bool, cause, remedy string) {
-	e.list = append(e.list, backends.Check{Backend: e.b.c.name, Check: check, OK: ok, Cause: strings.Join(strings.Fields(cause), " "), Remedy: remedy})
+	e.list = append(e.list, e.finding(check, ok, cause, remedy))
+}
+
+func (e *examination) finding(check string, ok bool, cause, remedy string) backends.Check {
+	return backends.Check{Backend: e.b.c.name, Check: check, OK: ok, Cause: strings.Join(strings.Fields(cause), " "), Remedy: remedy}
 }
 
 // failed adds what an error says.
@@ -63,14 +68,15 @@ func (e *examination) connection(ctx context.Context) bool {
 	return true
 }
 
-// brokers asks each broker, at the addresses of the URL and at those that the brokers tell of themselves.
-func (e *examination) brokers(ctx context.Context) {
+// brokers asks each broker, at the addresses of the URL and at those that the brokers tell of themselves. It returns what
+// waits for the findings: a broker that takes connections and never answers uses up all the time there is, and the rest is
+// looked at meanwhile.
+func (e *examination) brokers(ctx context.Context) (findings func() []backends.Check) {
 	var told []string
 	for _, b := range e.cluster.Brokers {
 		told = append(told, b.Addr())
 	}
-	given := e.b.client.Bootstrap()
-	all := slices.Concat(told, given)
+	all := slices.Concat(told, e.b.client.Bootstrap())
 	slices.Sort(all)
 	all = slices.Compact(all)
 	took, errs := make([]time.Duration, len(all)), make([]error, len(all))
@@ -78,26 +84,32 @@ func (e *examination) brokers(ctx context.Context) {
 	for i, address := range all {
 		wg.Go(func() { took[i], errs[i] = e.b.client.Reach(ctx, address) })
 	}
-	wg.Wait()
-	best := time.Duration(-1)
-	for i, address := range all {
-		if errs[i] == nil {
-			if best < 0 || took[i] < best {
+	return func() (list []backends.Check) {
+		wg.Wait()
+		best := time.Duration(-1)
+		for i, address := range all {
+			switch {
+			case errs[i] != nil:
+				list = append(list, e.unreached(address, slices.Contains(told, address), errs[i]))
+			case best < 0 || took[i] < best:
 				best = took[i]
 			}
-			continue
 		}
-		remedy, _ := wire.Advice(errs[i])
-		if slices.Contains(told, address) {
-			remedy = "clients have to reach each broker at its advertised.listeners; " + remedy
-			e.add("broker "+address, false, errs[i].Error(), strings.TrimSuffix(remedy, "; "))
-		} else {
-			e.add("broker "+address, true, "of the URL: "+errs[i].Error(), cmp.Or(remedy, "take it out of the URL if it is gone"))
+		if best >= 0 {
+			list = append(list, e.finding("round trip", true, best.Round(10*time.Microsecond).String(), ""))
 		}
+		return list
 	}
-	if best >= 0 {
-		e.add("round trip", true, best.Round(10*time.Microsecond).String(), "")
+}
+
+// unreached is about a broker that does not answer at an address, which the cluster tells clients or only the URL has.
+func (e *examination) unreached(address string, told bool, err error) backends.Check {
+	remedy, _ := wire.Advice(err)
+	if told {
+		remedy = "clients have to reach each broker at its advertised.listeners; " + remedy
+		return e.finding("broker "+address, false, err.Error(), strings.TrimSuffix(remedy, "; "))
 	}
+	return e.finding("broker "+address, true, "of the URL: "+err.Error(), cmp.Or(remedy, "take it out of the URL if it is gone"))
 }
 
 // topic tells whether there is one to look at.

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"net"
 	"regexp"
 	"slices"
 	"strings"
@@ -142,6 +143,37 @@ func TestDoctorOfBrokersThatAreDown(t *testing.T) {
 	}
 	expect(t, all, "min.insync.replicas", true, "while one broker is down", "min.insync.replicas=2")
 	expect(t, all, "in sync", false, "2 replicas in sync, and 3 are needed", "start the brokers")
+}
+
+// A broker that takes connections and never answers is the only one that is told of, whatever time it uses up.
+func TestDoctorOfABrokerThatHangs(t *testing.T) {
+	s := newStore(t, 1)
+	hung, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes the connections
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hung.Close()
+	u, err := backends.ParseURL(strings.Replace(s.cluster.URL(s.topic), "kafka://", "kafka://"+hung.Addr().String()+",", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(t.Context(), u, backends.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	var told []string
+	for _, c := range b.(*backend).Doctor(ctx) {
+		told = append(told, c.Check)
+		if hangs := c.Check == "broker "+hung.Addr().String(); !c.OK || hangs != strings.Contains(c.Cause, "no answer in time") {
+			t.Errorf("%+v", c)
+		}
+	}
+	if want := []string{"connection", "broker " + hung.Addr().String(), "round trip", "partitions"}; len(told) < 10 || !slices.Equal(told[:4], want) {
+		t.Errorf("told of %q; want %q and more", told, want)
+	}
 }
 
 func TestDoctorTellsRights(t *testing.T) {

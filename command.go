@@ -1,9 +1,15 @@
 package main
 
+import (
+	"slices"
+	"strings"
+)
+
 // command is one verb as the command line knows it.
 type command struct {
 	name    string
 	bit     verb
+	needs   string // the options that it cannot do without, as help names them
 	args    string // how help names the arguments
 	help    string // one line
 	long    string // what else help tells
@@ -12,6 +18,12 @@ type command struct {
 	do      func(*call) int
 
 	guessed string // run: the word that was taken for COMMAND without -- before it; it may have been meant as a verb
+}
+
+// usage is how the verb is written, without the options that it can do without.
+func (c *command) usage(optional string) string {
+	words := []string{"lockrun", c.name, c.needs, optional, c.args}
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ")
 }
 
 func (c *command) is(v verb) bool { return c.bit&v != 0 }
@@ -27,7 +39,7 @@ type call struct {
 // commands is the table of verbs, in the order in which help tells them. It is a function because help reads it too.
 func commands() []*command {
 	return []*command{
-		{name: "run", bit: vRun, args: "-- COMMAND [ARG...]", maxArgs: -1, do: doRun,
+		{name: "run", bit: vRun, needs: "--key KEY", args: "-- COMMAND [ARG...]", maxArgs: -1, do: doRun,
 			help: "run COMMAND under the lease of KEY; the verb may be left out",
 			long: "COMMAND is executed directly, without a shell, and nothing after its first word is parsed. -- may be left out where COMMAND\n" +
 				"does not start with a dash and is not called like a verb of lockrun."},
@@ -36,20 +48,20 @@ func commands() []*command {
 			long: "Without KEY all keys that the store knows. With KEY it exits 0 where all of them are held, else 1."},
 		{name: "history", bit: vHistory, args: "[KEY]", maxArgs: 1, do: doHistory,
 			help: "finished and refused runs, newest first"},
-		{name: "unlock", bit: vUnlock, args: "KEY", minArgs: 1, maxArgs: 1, do: doUnlock,
+		{name: "unlock", bit: vUnlock, args: "KEY --token N|--force", minArgs: 1, maxArgs: 1, do: doUnlock,
 			help: "break the lease that has this token, or with --force whichever is there",
 			long: "Its holder stops COMMAND at the next heartbeat, at the latest when its lease would have run out; another may start before that.\n" +
 				"Exits 1 where there was nothing to break."},
-		{name: "acquire", bit: vAcquire, do: doAcquire,
+		{name: "acquire", bit: vAcquire, needs: "--key KEY", do: doAcquire,
 			help: "take the lease for a shell script, and print its token",
 			long: "With --while-pid $$ a background process renews the lease for as long as the script lives. Without it the lease ends after\n" +
-				"its TTL unless the script renews it. A script ends it by: lockrun release --key KEY --token TOKEN\n" +
+				"its TTL unless the script renews it. lockrun release --key KEY --token TOKEN ends it.\n" +
 				"Nobody stops the script when the lease is lost: have it ask by lockrun renew, which then exits 79, before what must not\n" +
-				"happen twice."},
-		{name: "renew", bit: vRenew, do: doRenew,
+				"happen twice. Exits as a run does that does not come to COMMAND: 75 (held, or paused), 76 (done), 69 (not known)."},
+		{name: "renew", bit: vRenew, needs: "--key KEY --token N", do: doRenew,
 			help: "make the lease of this token last its TTL from now on",
-			long: "Without --ttl it lasts as long as it was granted for. Exits 79 where the lease is not (any longer) that token's."},
-		{name: "release", bit: vRelease, do: doRelease,
+			long: "Exits 79 where the lease is not (any longer) that token's."},
+		{name: "release", bit: vRelease, needs: "--key KEY --token N", do: doRelease,
 			help: "give the lease of this token back",
 			long: "Exits 79 where the lease is not (any longer) that token's."},
 		{name: "init", bit: vInit, do: doInit,

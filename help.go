@@ -50,17 +50,13 @@ Durations: 90s, 1h30m, 1d12h. "lockrun help VERB" tells the options of the other
 // verbHelp is the help of one verb.
 func verbHelp(c *command) string {
 	var b strings.Builder
-	usage := "lockrun " + c.name
-	if c.is(vRun) {
-		usage = "lockrun [run] --key KEY"
-	}
-	fmt.Fprintf(&b, "lockrun %s: %s\n\n    %s [options] %s\n", c.name, c.help, usage, c.args)
+	fmt.Fprintf(&b, "lockrun %s: %s\n\n    %s\n", c.name, c.help, c.usage("[options]"))
 	if c.long != "" {
 		fmt.Fprintf(&b, "\n%s\n", c.long)
 	}
 	b.WriteString("\nOptions:\n")
 	writeOptions(&b, c.bit)
-	if c.is(vRun | vAcquire) {
+	if c.is(vRun) {
 		b.WriteString("\n")
 		writeExitCodes(&b)
 	}
@@ -97,10 +93,14 @@ func writeOptions(b *strings.Builder, v verb) {
 	}
 }
 
-// defaultIn is the default of the option as help tells it of a verb: doctor takes the options of a run and needs none.
+// defaultIn is the default of the option as help tells it of a verb: doctor takes the options of a run and needs none, and
+// a renewal repeats what was granted.
 func (o *option) defaultIn(v verb) string {
-	if o.def == "required" && v == vDoctor {
+	switch {
+	case v == vDoctor && o.name == "key":
 		return "none: no job is examined"
+	case v == vRenew && o.name == "ttl":
+		return "what the lease was granted for"
 	}
 	return o.def
 }

@@ -67,7 +67,7 @@ static int parse(struct guard *g, const char *marker, int *nfds) {
 // detach gives up whatever a process that nobody knows of must not hold on to.
 static void detach(int nfds) {
 	// Found by neither pkill lockrun nor by one that looks for COMMAND.
-	prctl(PR_SET_NAME, "job-guard");
+	prctl(PR_SET_NAME, GUARD_NAME);
 	sigset_t all;
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);

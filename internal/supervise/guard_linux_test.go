@@ -86,6 +86,31 @@ func TestKilledLockrunTakesTheUnmarkedAlong(t *testing.T) {
 	}
 }
 
+// A job may be a lockrun itself. When the outer one is killed its guard must not keep the inner one's from killing what
+// only that can tell: it carries the inner owner's mark, and may be younger than the last look at the tree.
+func TestKilledLockrunWithALockrunInside(t *testing.T) {
+	for range 6 {
+		dir := t.TempDir()
+		inner := plan{Argv: []string{"sh", "-c", `cd ` + dir + `; echo $$ >command; while [ ! -e go ]; do sleep 0.01; done
+			sh -c 'echo $$ >group; exec sleep 60' & setsid sh -c 'echo $$ >session; exec sleep 60' & wait`}}
+		cmd := runner(t, &inner)
+		t.Setenv(childRole, "run")
+		outer := begin(t, plan{Argv: cmd.Args})
+		awaitGuard(t, outer.Process.Pid)
+		awaitGuard(t, awaitChild(t, outer.Process.Pid))
+		time.Sleep(700 * time.Millisecond) // the outer guard knows the inner one, and is in no hurry to look again
+		if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all := pids(t, dir, []string{"command", "group", "session"})
+		outer.Process.Kill()
+		for n, pid := range all {
+			eventually(t, n+" is dead", func() bool { return !alive(pid) })
+		}
+		outer.Wait()
+	}
+}
+
 // A guard that has killed in the place of a frozen lockrun sleeps until that goes on, for however long.
 func TestGuardOfAFrozenLockrunSleeps(t *testing.T) {
 	dir := t.TempDir()

@@ -25,6 +25,7 @@ type guardProcess struct {
 	lockrunLives             bool
 	commandLives             bool
 	fds                      int
+	spareUntil               time.Duration // until then nested guards are left to their work
 	alarm                    alarm
 }
 
@@ -159,6 +160,7 @@ func (g *guardProcess) giveTerminalBack() {
 // strike kills what can be found at once. The group is stopped first: a parent that is dead no longer tells whose child
 // a process was.
 func (g *guardProcess) strike() {
+	g.spareUntil = boottime.Now() + guardMercy
 	if g.commandLives {
 		unix.Kill(-g.child, syscall.SIGSTOP)
 	}
@@ -167,16 +169,24 @@ func (g *guardProcess) strike() {
 		unix.Kill(-g.child, syscall.SIGKILL)
 		unix.Setpriority(unix.PRIO_PGRP, g.child, -20) // dying takes the processor, too: see proctree.c
 	}
+	g.send(list)
+}
+
+// guardMercy is how long the guard of a lockrun within the job may take to kill what only that one can tell: see proctree.c.
+const guardMercy = 500 * time.Millisecond
+
+func (g *guardProcess) send(list []proc) {
+	spare := boottime.Now() < g.spareUntil
 	for _, p := range list {
-		p.signal(syscall.SIGKILL)
+		if !spare || !p.isGuard() {
+			p.signal(syscall.SIGKILL)
+		}
 	}
 }
 
 // kill kills what is left and returns how many there were.
 func (g *guardProcess) kill() int {
 	list := g.members(true)
-	for _, p := range list {
-		p.signal(syscall.SIGKILL)
-	}
+	g.send(list)
 	return len(list)
 }

@@ -20,3 +20,5 @@ func (g *guardProcess) members(deep bool) []proc {
 	}
 	return members(all, is, mark, g.lockrun, os.Getpid(), 1)
 }
+
+func (p proc) isGuard() bool { return p.guard }

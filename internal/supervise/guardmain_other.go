@@ -13,3 +13,5 @@ func (g *guardProcess) members(bool) []proc {
 	}
 	return []proc{{pgrp: g.child}}
 }
+
+func (p proc) isGuard() bool { return false }

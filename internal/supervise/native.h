@@ -7,6 +7,9 @@
 // What lockrun tells its guard; guard.go describes it.
 enum { MSG_DEADLINE = 1, MSG_NEVER = 2, MSG_STAND_DOWN = 3, MSG_COMMAND_ENDED = 4, MSG_COMMAND_STARTED = 5 };
 
+// GUARD_NAME is how a guard calls itself; guard.go has it too.
+#define GUARD_NAME "job-guard"
+
 // lockrun_ignored is the set of signals that were ignored when the program was executed; bit n-1 is signal n.
 uint64_t lockrun_ignored(void);
 

@@ -12,14 +12,20 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "native.h"
 #include "proctree.h"
+
+// How long the guard of a lockrun within the job may take to kill what only that one can tell: processes that carry the
+// inner owner's mark and have lost their parents. It leaves by itself as soon as there is nobody left.
+enum { SPARE_MS = 500 };
 
 struct proc {
 	pid_t pid, ppid, pgrp;
 	unsigned long long start;
-	int member;
+	int member, guard;
 };
 
 struct list {
@@ -57,9 +63,10 @@ static int look(pid_t pid, struct proc *p) {
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
 	if (slurp(path, buf, sizeof buf) <= 0)
 		return -1;
-	char *s = strrchr(buf, ')'); // the name may hold anything
+	char *name = strchr(buf, '('), *s = strrchr(buf, ')'); // the name may hold anything
 	p->pid = pid;
 	p->member = 0;
+	p->guard = name && !strncmp(name, "(" GUARD_NAME ")", sizeof GUARD_NAME + 1);
 	if (!s || sscanf(s + 1, " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu", &state,
 			 &p->ppid, &p->pgrp, &threads, &p->start) != 5)
 		return -1;
@@ -204,13 +211,16 @@ static void recognise(struct tree *t, struct list *l, int deep) {
 	spread(l);
 }
 
-// send signals exactly the process that was looked at, although its number may have passed to another since.
-static void send(struct proc *p, int sig) {
+// send signals exactly the process that was looked at, although its number may have passed to another since. With spare
+// set, not a nested guard, which may have got its name since as well.
+static void send(struct proc *p, int sig, int spare) {
+	if (spare && p->guard)
+		return;
 #if defined SYS_pidfd_open && defined SYS_pidfd_send_signal
 	int fd = syscall(SYS_pidfd_open, p->pid, 0);
 	if (fd >= 0) {
 		struct proc again;
-		if (!look(p->pid, &again) && again.start == p->start)
+		if (!look(p->pid, &again) && again.start == p->start && !(spare && again.guard))
 			syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0);
 		close(fd);
 		return;
@@ -221,11 +231,18 @@ static void send(struct proc *p, int sig) {
 	kill(p->pid, sig);
 }
 
-static int kill_members(struct list *l) {
-	int n = 0;
+static int64_t monotonic_ns(void) {
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec;
+}
+
+// kill_members returns how many there were, those that are spared included.
+static int kill_members(struct tree *t, struct list *l) {
+	int n = 0, spare = monotonic_ns() < t->spare_ns;
 	for (int i = 0; i < l->n; i++)
 		if (l->p[i].member) {
-			send(&l->p[i], SIGKILL);
+			send(&l->p[i], SIGKILL, spare);
 			n++;
 		}
 	return n;
@@ -234,6 +251,7 @@ static int kill_members(struct list *l) {
 static struct list procs;
 
 void tree_strike(struct tree *t) {
+	t->spare_ns = monotonic_ns() + SPARE_MS * INT64_C(1000000);
 	// Stopped first: a parent that is dead no longer tells whose child a process was, and a tree that is stopped does
 	// not grow while it is being counted.
 	if (t->command_lives)
@@ -241,7 +259,7 @@ void tree_strike(struct tree *t) {
 	// Those who have left the group are known from the last census. On a host without time for us, reading all of /proc
 	// takes longer than the margin between KILL and the end of the lease.
 	for (int i = 0; i < known.n; i++)
-		send(&known.p[i], SIGSTOP);
+		send(&known.p[i], SIGSTOP, 1);
 	look_around(t, &procs);
 	recognise(t, &procs, 0);
 	if (t->command_lives) {
@@ -250,11 +268,11 @@ void tree_strike(struct tree *t) {
 		// any more, so that nobody is the worse for its being first in the queue.
 		setpriority(PRIO_PGRP, t->child, -20);
 	}
-	kill_members(&procs);
+	kill_members(t, &procs);
 }
 
 int tree_kill(struct tree *t) {
 	look_around(t, &procs);
 	recognise(t, &procs, 1);
-	return kill_members(&procs);
+	return kill_members(t, &procs);
 }

@@ -12,6 +12,7 @@ struct tree {
 	unsigned long long since; // nothing that was started before this, in clock ticks, belongs to the job
 	char mark[160];         // LOCKRUN_OWNER=..., as in the environment of the job
 	size_t mark_len;
+	int64_t spare_ns;       // until then nested guards are left to their work
 };
 
 // tree_census remembers the members that hang on COMMAND or lockrun now, whatever becomes of their parents. It looks only

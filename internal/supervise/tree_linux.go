@@ -129,6 +129,7 @@ type proc struct {
 	pid, ppid, pgrp int
 	start           uint64 // in clock ticks after boot
 	stopped         bool
+	guard           bool // it calls itself so
 	member          bool
 }
 
@@ -180,7 +181,7 @@ func parseStat(pid int, text string) (proc, bool) {
 	if len(f) < 20 || f[0] == "X" || f[0] == "Z" && f[17] == "1" {
 		return proc{}, false
 	}
-	p := proc{pid: pid, stopped: f[0] == "T"}
+	p := proc{pid: pid, stopped: f[0] == "T", guard: strings.Contains(text, " ("+guardName+") ")}
 	var err1, err2, err3 error
 	p.ppid, err1 = strconv.Atoi(f[1])
 	p.pgrp, err2 = strconv.Atoi(f[2])

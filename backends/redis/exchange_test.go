@@ -111,6 +111,30 @@ func TestLostReply(t *testing.T) {
 	}
 }
 
+// TestLostRefusal: a refusal whose reply was lost is asked for again, and is one refusal in the history.
+func TestLostRefusal(t *testing.T) {
+	server := testserver.StartRedis(t, testserver.RedisConfig{})
+	proxy := testserver.StartProxy(t, server.Addr())
+	b := opened(t, "redis://"+proxy.Addr(), backends.Options{})
+	acquire(t, b, request("k"))
+	for n, after := range []testserver.After{testserver.KeepOpen, testserver.CloseIt} { // the client may dial and ask again by itself
+		r := request("k")
+		r.Last = true
+		lost := proxy.LoseReply("evalsha", after)
+		_, err := b.Acquire(within(t, 300*time.Millisecond), r)
+		if !lost() {
+			t.Fatal("no reply was lost")
+		}
+		if after == testserver.KeepOpen {
+			unknown(t, err, false)
+		}
+		refused(t, b, r)
+		if h, err := b.History(context.Background(), backends.Query{Key: "k"}); err != nil || len(h) != n+1 {
+			t.Errorf("%d runs were refused, and the history has %+v, %v", n+1, h, err)
+		}
+	}
+}
+
 func stateOf(t testing.TB, b backends.Backend, key string) backends.State {
 	t.Helper()
 	all, err := b.Status(context.Background(), key)

@@ -27,10 +27,18 @@ for slot, r in pairs(lease.rows) do
   end
 end
 
+-- Whether this request's refusal is among the newest ones: the answer to it was lost, and it is asked again.
+local function told()
+  for _, text in ipairs(redis.call('LRANGE', KEYS[3], 0, 15)) do
+    if string.find(text, '"id":"' .. string.sub(owner, 1, 16) .. '"', 1, true) then return true end
+  end
+  return false
+end
+
 -- A refusal is recorded with what stood in the way, as it is stored; who reads the history puts it into words.
 local function refused(outcome, why)
   onMaster(KEYS[1])
-  if ARGV[7] ~= '1' then return end
+  if ARGV[7] ~= '1' or told() then return end
   redis.call('SADD', KEYS[6], ARGV[10])
   putSkip(KEYS[3], recordText({token = '0', slot = '-', attempt = '0', outcome = outcome, started = int(now), ended = int(now),
     exit = '-', duration = '-', who = ARGV[9], reason = '\1' .. why}), keep, age, now)

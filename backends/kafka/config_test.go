@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -84,5 +85,25 @@ func TestDrift(t *testing.T) {
 	}
 	if got := ms(1500 * time.Microsecond); got != 2 {
 		t.Errorf("1.5 ms are kept as %d", got)
+	}
+}
+
+// An address that does not stand in the URL is one that a broker has told, which is where people have to look.
+func TestAddressesOfNobodysWriting(t *testing.T) {
+	u, err := backends.ParseURL("kafka://b1,b2:9093/locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := configure(u, backends.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBackend(c)
+	defer b.Close()
+	for address, told := range map[string]bool{"b1:9092": false, "b2:9093": false, "b2:9092": true, "10.0.0.7:9092": true} {
+		err := b.fail("acquire", &wire.Error{Phase: wire.PhaseDial, Broker: address, Err: syscall.ECONNREFUSED})
+		if strings.Contains(err.Error(), "advertised.listeners") != told {
+			t.Errorf("%s: %v", address, err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lockrun/lockrun/backends"
 	"github.com/lockrun/lockrun/backends/kafka/ledger"
@@ -16,6 +17,9 @@ func (b *backend) fail(op string, err error) error {
 	}
 	e := &backends.Error{Op: op, Backend: b.c.name, Err: err}
 	e.Remedy, e.Permanent = wire.Advice(err)
+	if b.advertised(err) {
+		e.Remedy += "; the URL does not have that address: the brokers tell it to clients (advertised.listeners)"
+	}
 	var u *unfit
 	if errors.As(err, &u) {
 		e.Remedy, e.Permanent = u.remedy, true
@@ -26,6 +30,12 @@ func (b *backend) fail(op string, err error) error {
 		}
 	}
 	return e
+}
+
+// advertised tells whether err is about connecting to an address that nobody here has written down.
+func (b *backend) advertised(err error) bool {
+	var e *wire.Error
+	return errors.As(err, &e) && e.Phase == wire.PhaseDial && e.Broker != "" && !slices.Contains(b.c.bootstrap(), e.Broker)
 }
 
 var advice = []struct {

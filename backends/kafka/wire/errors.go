@@ -109,8 +109,13 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // Advice is what a person can do about err, "" where nobody knows, and whether asking again would give the same answer.
 func Advice(err error) (remedy string, permanent bool) {
+	var e *Error
+	asked := errors.As(err, &e)
 	var code Code
 	if errors.As(err, &code) {
+		if asked && e.Phase == PhaseCreate && code == TopicAuthorizationFailed {
+			code = ClusterAuthorizationFailed // brokers name the topic where either right would do
+		}
 		return adviseCode(code)
 	}
 	for _, a := range ownAdvice {
@@ -118,8 +123,7 @@ func Advice(err error) (remedy string, permanent bool) {
 			return a.remedy, a.permanent
 		}
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if asked {
 		return adviseTransport(e)
 	}
 	return "", false
@@ -136,6 +140,7 @@ var ownAdvice = []struct {
 	{ErrNotKafka, "check host and port, and whether that listener wants TLS (tls=true)", true},
 	{ErrOld, "use Kafka 2.4 or later", true},
 	{ErrMechanism, "enable SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN on that listener", true},
+	{ErrBatch, "look at the broker's log and its disk", false},
 	{ErrProof, "check that it is the right cluster: what answers there is not who it says it is", true},
 }
 
@@ -157,14 +162,23 @@ func adviseCode(c Code) (remedy string, permanent bool) {
 		return "start the brokers that are down, or look at min.insync.replicas of the topic", false
 	case MessageTooLarge, RecordListTooLarge:
 		return "raise max.message.bytes of the topic", true
-	case InvalidTopic, InvalidPartitions, InvalidReplication, InvalidConfig, PolicyViolation, InvalidReplicaAssignment:
+	case InvalidTopic:
+		return "give the topic another name", true
+	case InvalidPartitions, InvalidReplication, InvalidConfig, PolicyViolation, InvalidReplicaAssignment:
 		return "let an administrator change and run what lockrun init --print shows", true
 	case UnsupportedVersion:
 		return "use Kafka 2.4 or later", true
 	case StorageError:
 		return "look at the broker's log and its disk", false
+	case RequestTimedOut:
+		return "look whether brokers that have its replicas are down or slow; --backend-timeout bounds the wait", false
+	case ThrottlingQuotaExceeded:
+		return "raise the user's quota, or ask less often", false
 	}
-	return "", false
+	if c.passing() {
+		return "asking again helps, once the brokers have settled who leads; if it does not, start those that are down", false
+	}
+	return "look at the broker's log", false
 }
 
 // adviseTransport is advice about failures to get an answer at all.

@@ -33,10 +33,11 @@ func (b *backend) Doctor(ctx context.Context) []backends.Check {
 		return e.list
 	}
 	at, brokers := len(e.list), e.brokers(ctx)
-	if e.topic(ctx) {
+	if e.topic() { // what any broker can tell comes first: a leader that cannot be reached uses up the time, too
 		e.rights()
 		e.settings(ctx)
 		e.replicas()
+		e.partitions(ctx)
 		e.records(ctx)
 		e.clocks(ctx)
 	}
@@ -113,23 +114,22 @@ func (e *examination) unreached(address string, told bool, err error) backends.C
 }
 
 // topic tells whether there is one to look at.
-func (e *examination) topic(ctx context.Context) bool {
-	t := e.cluster.Topic
-	switch {
+func (e *examination) topic() bool {
+	switch t := e.cluster.Topic; {
 	case t.Denied:
 		e.failed("topic", wire.TopicAuthorizationFailed)
-		return false
 	case !t.Exists:
 		e.failed("topic", wire.ErrNoTopic)
-		return false
+	default:
+		return true
 	}
-	e.partitions(ctx, t)
-	return true
+	return false
 }
 
 // partitions compares the configured number with the topic's, and with the one that others use. What cannot be read is
 // left to rights and records.
-func (e *examination) partitions(ctx context.Context, t wire.TopicInfo) {
+func (e *examination) partitions(ctx context.Context) {
+	t := e.cluster.Topic
 	var u *unfit
 	said, err := e.b.said(ctx)
 	if err == nil && said != 0 && said != e.b.c.partitions {

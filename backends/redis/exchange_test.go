@@ -135,6 +135,27 @@ func TestLostRefusal(t *testing.T) {
 	}
 }
 
+// TestUnrecordedRefusal: a refusal stands where it cannot be written down, because of a missing right or a foreign value.
+func TestUnrecordedRefusal(t *testing.T) {
+	server := testserver.StartRedis(t, testserver.RedisConfig{})
+	owner := opened(t, server.URL(), backends.Options{})
+	acquire(t, owner, request("k"))
+	server.Must("ACL", "SETUSER", "poor", "on", ">"+secret, "~*", "+@all", "-lpush")
+	poor := opened(t, "redis://poor@"+server.Addr(), backends.Options{Password: secret})
+	skips := owner.(*backend).c.names("k").skips
+	for _, b := range []backends.Backend{poor, owner} {
+		r := request("k")
+		r.Last = true
+		if held := refused(t, b, r); held.Holder != "alpha" {
+			t.Errorf("held by %q", held.Holder)
+		}
+		server.Must("SET", skips, "foreign")
+	}
+	if got := server.Must("GET", skips); got != "foreign" {
+		t.Errorf("the foreign value has become %v", got)
+	}
+}
+
 func stateOf(t testing.TB, b backends.Backend, key string) backends.State {
 	t.Helper()
 	all, err := b.Status(context.Background(), key)

@@ -35,13 +35,17 @@ local function told()
   return false
 end
 
--- A refusal is recorded with what stood in the way, as it is stored; who reads the history puts it into words.
+-- A refusal is recorded with what stood in the way, as it is stored; who reads the history puts it into words. It stands
+-- whether it can be written down or not.
 local function refused(outcome, why)
   onMaster(KEYS[1])
-  if ARGV[7] ~= '1' or told() then return end
-  redis.call('SADD', KEYS[6], ARGV[10])
-  putSkip(KEYS[3], recordText({token = '0', slot = '-', attempt = '0', outcome = outcome, started = int(now), ended = int(now),
-    exit = '-', duration = '-', who = ARGV[9], reason = '\1' .. why}), keep, age, now)
+  if ARGV[7] ~= '1' then return end
+  pcall(function()
+    if told() then return end
+    redis.call('SADD', KEYS[6], ARGV[10])
+    putSkip(KEYS[3], recordText({token = '0', slot = '-', attempt = '0', outcome = outcome, started = int(now), ended = int(now),
+      exit = '-', duration = '-', who = ARGV[9], reason = '\1' .. why}), keep, age, now)
+  end)
 end
 
 local doneAt = id ~= '' and redis.call('ZSCORE', KEYS[4], id)

@@ -112,6 +112,53 @@ func TestBareWorld(t *testing.T) {
 	}
 }
 
+// elsewhere executes a command, as a child of PID 1, in a PID namespace that kept its parent's /proc. That shows processes by
+// numbers that mean others in the namespace, or nobody.
+// What comes then is up to PID 1's script: with its end, all processes of the namespace end.
+func elsewhere(t *testing.T, cmd *exec.Cmd, then string) *exec.Cmd {
+	t.Helper()
+	ns := []string{"-p", "-f", "--kill-child"}
+	if exec.Command("unshare", append(ns, "true")...).Run() != nil {
+		t.Skip("no PID namespace may be made here")
+	}
+	in := exec.Command("unshare", append(append(ns, "sh", "-c", `"$@"; `+then, "sh"), cmd.Args...)...)
+	in.Env = cmd.Env
+	return in
+}
+
+func TestProcOfAnotherNamespace(t *testing.T) {
+	t.Run("what was not seen dead is not gone", func(t *testing.T) {
+		p := plan{Argv: []string{"sh", "-c", "setsid sleep 60 & sleep 60"}, Term: 300 * time.Millisecond, Kill: 500 * time.Millisecond}
+		elsewhere(t, runner(t, &p), "exit").Run()
+		rep := readReport(t, p.Report)
+		if rep.Cause != CauseDeadline || rep.Gone || rep.Left != 1 {
+			t.Errorf("%+v", rep)
+		}
+		if !strings.Contains(strings.Join(rep.Unprotected, "\n"), "/proc is that of another PID namespace") {
+			t.Errorf("%q", rep.Unprotected)
+		}
+	})
+	t.Run("the guard leaves", func(t *testing.T) {
+		dir := t.TempDir()
+		p := plan{Argv: []string{"sh", "-c", "setsid sleep 60 & echo $$ >" + dir + "/pid; sleep 60; true"}}
+		in := elsewhere(t, runner(t, &p), "sleep 60")
+		start(t, in, p.Report)
+		awaitPID(t, dir+"/pid")
+		time.Sleep(5 * guardPatience) // until it is a program of its own
+		var lockrun, guard int
+		eventually(t, "there is a guard", func() bool {
+			for _, lockrun = range named(in.Args[len(in.Args)-1]) {
+				if guard = guardOf(lockrun); guard != 0 {
+					return true
+				}
+			}
+			return false
+		})
+		unix.Kill(lockrun, unix.SIGKILL)
+		eventually(t, "the guard has left", func() bool { return !alive(guard) })
+	})
+}
+
 // Where everything is there, nothing is said. What a build is short of, no other system mends.
 func TestNothingIsUnprotectedHere(t *testing.T) {
 	list := Unprotected()

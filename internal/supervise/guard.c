@@ -55,6 +55,7 @@ static int parse(struct guard *g, const char *marker, int *nfds) {
 	g->tree.since = since;
 	g->tree.command_lives = g->tree.child > 0;
 	g->tree.lockrun_lives = 1;
+	g->tree.blind = !tree_is_shown();
 	g->deadline_ns = deadline;
 	g->done_ns = -1;
 	g->tty = has_tty ? 1 : -1;

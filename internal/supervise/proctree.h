@@ -12,8 +12,12 @@ struct tree {
 	unsigned long long since; // nothing that was started before this, in clock ticks, belongs to the job
 	char mark[160];         // LOCKRUN_OWNER=..., as in the environment of the job
 	size_t mark_len;
+	int blind;              // there is no /proc that shows them
 	int64_t spare_ns;       // until then nested guards are left to their work
 };
+
+// tree_is_shown tells whether /proc shows processes by the numbers that they have here; tree_linux.go says when not.
+int tree_is_shown(void);
 
 // tree_census remembers the members that hang on COMMAND or lockrun now, whatever becomes of their parents. It looks only
 // at the tree, not at the whole of /proc, so that it costs next to nothing.

@@ -19,8 +19,12 @@ func Unprotected() []Gap {
 		list = append(list, Gap{"this system sends no parent-death signal (prctl): " +
 			"if lockrun and its guard are killed at once, COMMAND runs on", allowed})
 	}
-	if unix.Access("/proc/self/stat", unix.R_OK) != nil {
+	switch {
+	case unix.Access("/proc/self/stat", unix.R_OK) != nil:
 		list = append(list, Gap{"/proc is not mounted: descendants that leave COMMAND's process group are not found", "mount /proc"})
+	case !procIsOurs():
+		list = append(list, Gap{"/proc is that of another PID namespace: descendants that leave COMMAND's process group are not found",
+			"mount a /proc for this one (unshare --mount-proc)"})
 	}
 	if !exactDispositions {
 		list = append(list, Gap{"this build (without cgo) passes on only HUP, INT, TTIN, TTOU and TSTP as ignored: " +

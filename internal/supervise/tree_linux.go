@@ -54,7 +54,7 @@ func (t *Tree) countLeft() int {
 
 // onlyGuard reads the children of one thread: COMMAND and the guard belong to the thread that started them, and orphans
 // are given to the main thread. What the kernel prints can miss an entry only if one before it is just being reaped,
-// which nobody but us does.
+// which nobody but us does. The /proc of another namespace has no such thread of ours.
 func (t *Tree) onlyGuard(thread int) bool {
 	path := "/proc/self/task/" + strconv.Itoa(thread) + "/children"
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -133,8 +133,19 @@ type proc struct {
 	member          bool
 }
 
-// lookAround reads all living processes that were started at since or later; false: there is no /proc.
+// procIsOurs tells whether /proc shows processes by the numbers that they have here. In a PID namespace that was made without
+// a /proc of its own (unshare --pid without --mount-proc) it shows other processes, or ours by other numbers, and is as good
+// as none.
+func procIsOurs() bool {
+	self, err := os.Readlink("/proc/self")
+	return err == nil && self == strconv.Itoa(os.Getpid())
+}
+
+// lookAround reads all living processes that were started at since or later; false: there is no /proc, or not ours.
 func lookAround(since uint64) ([]proc, bool) {
+	if !procIsOurs() {
+		return nil, false
+	}
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, false

@@ -180,7 +180,7 @@ func (l *log) beginWith(o *wire.Overview) {
 }
 
 // fitSettings are the settings that leases rely on.
-var fitSettings = []string{setTimestamps, setCleanup, setRetention, setRetentionBytes}
+var fitSettings = []string{setTimestamps, setCleanup, setRetention, setRetentionBytes, setRecordBytes}
 
 // fit looks at the topic's settings. The error is an *unfit where it will not do.
 func (b *backend) fit(ctx context.Context) error {

@@ -22,6 +22,7 @@ const (
 	setCleanup        = "cleanup.policy"
 	setRetention      = "retention.ms"
 	setRetentionBytes = "retention.bytes"
+	setRecordBytes    = "max.message.bytes"
 	setInSync         = "min.insync.replicas"
 	setUnclean        = "unclean.leader.election.enable"
 )
@@ -29,6 +30,14 @@ const (
 // leastRetention is how long the log has to be kept at the least: ten times the longest lease that anybody is likely to
 // ask for, and a weekend in which nothing runs. Below it a lease, a pause or a minimum hold can be cut off while it counts.
 const leastRetention = 7 * 24 * time.Hour
+
+// leastRecordBytes is what a record has to be allowed to take. With keys, run ids and holders as long as they may be it takes
+// some 20 KB, and several more with many slots; and a lease whose beat is too large cannot be renewed. Init asks for
+// Kafka's default.
+const (
+	leastRecordBytes  = 64 << 10
+	wantedRecordBytes = "1048588"
+)
 
 // manyReplicas is how many replicas the topic has where there are as many brokers: one of them may then be lost without
 // losing a record, or the right to append one.
@@ -50,6 +59,7 @@ func (c *config) settings(replicas int) []setting {
 		{setCleanup, "delete"},
 		{setRetention, strconv.FormatInt(c.wantedRetention().Milliseconds(), 10)},
 		{setRetentionBytes, "-1"},
+		{setRecordBytes, wantedRecordBytes},
 		{setInSync, inSync},
 		{setUnclean, "false"},
 	}
@@ -95,6 +105,10 @@ func (c *config) settingsWrong(s map[string]string) []wrongness {
 	if v := s[setRetentionBytes]; v != "-1" {
 		all = append(all, wrongness{setRetentionBytes, setRetentionBytes + " is " + v + ", so that busy keys cut off what others rely on",
 			c.alter(setRetentionBytes, "-1"), true})
+	}
+	if v, err := strconv.ParseInt(s[setRecordBytes], 10, 64); err == nil && v < leastRecordBytes {
+		all = append(all, wrongness{setRecordBytes, fmt.Sprintf("%s is %d, less than %d, so that a lease with long names, or many slots, cannot be renewed", setRecordBytes, v, leastRecordBytes),
+			c.alter(setRecordBytes, wantedRecordBytes), true})
 	}
 	return append(all, c.retentionWrong(s[setRetention])...)
 }

@@ -181,7 +181,7 @@ func (e *examination) rights() {
 
 // settings looks at the topic's configuration.
 func (e *examination) settings(ctx context.Context) {
-	s, err := e.b.client.TopicConfig(ctx, setTimestamps, setCleanup, setRetention, setRetentionBytes, setInSync, setUnclean)
+	s, err := e.b.client.TopicConfig(ctx, append(slices.Clone(fitSettings), setInSync, setUnclean)...)
 	if errors.Is(err, wire.TopicAuthorizationFailed) {
 		e.add("settings", true, "they cannot be read: "+wire.TopicAuthorizationFailed.Error(), "give the user DescribeConfigs on the topic")
 		return
@@ -191,7 +191,7 @@ func (e *examination) settings(ctx context.Context) {
 		return
 	}
 	found := e.b.c.settingsWrong(s)
-	for _, name := range []string{setTimestamps, setCleanup, setRetention, setRetentionBytes} {
+	for _, name := range fitSettings {
 		if !slices.ContainsFunc(found, func(w wrongness) bool { return w.check == name }) {
 			e.add(name, true, s[name], "")
 		}

@@ -52,7 +52,7 @@ func TestDoctorOfAGoodTopic(t *testing.T) {
 		}
 	}
 	for _, check := range []string{"connection", "round trip", "partitions", "rights", "message.timestamp.type", "cleanup.policy",
-		"retention.ms", "retention.bytes", "min.insync.replicas", "unclean.leader.election.enable", "in sync", "clock", "records"} {
+		"retention.ms", "retention.bytes", "max.message.bytes", "min.insync.replicas", "unclean.leader.election.enable", "in sync", "clock", "records"} {
 		if _, ok := all[check]; !ok {
 			t.Errorf("nothing is said about %s", check)
 		}

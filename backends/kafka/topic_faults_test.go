@@ -81,7 +81,7 @@ func (s *store) refused(b *backend, r backends.Request) {
 // What a process will not rely on it does not take a lease in, and says how to change it.
 func TestAcquireRefusesAWrongTopic(t *testing.T) {
 	for _, c := range []struct{ name, value string }{
-		{"message.timestamp.type", "CreateTime"}, {"cleanup.policy", "compact"}, {"retention.ms", "60000"},
+		{"message.timestamp.type", "CreateTime"}, {"cleanup.policy", "compact"}, {"retention.ms", "60000"}, {"max.message.bytes", "10000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := bare(t, cluster(t, 1))

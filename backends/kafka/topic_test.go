@@ -45,6 +45,7 @@ func TestInitCreatesTheTopic(t *testing.T) {
 			}
 			for name, want := range map[string]string{"message.timestamp.type": "LogAppendTime", "cleanup.policy": "delete",
 				"retention.ms": strconv.Itoa(401 * 24 * 60 * 60 * 1000), "retention.bytes": "-1",
+				"max.message.bytes":   "1048588",
 				"min.insync.replicas": fmt.Sprint(n/2 + 1), "unclean.leader.election.enable": "false"} {
 				if got[name] != want {
 					t.Errorf("%s is %s, want %s", name, got[name], want)
@@ -87,6 +88,7 @@ func TestInitRefusesAWrongTopic(t *testing.T) {
 		{"cleanup.policy", "compact,delete", "out of the middle"},
 		{"retention.ms", "3600000", "retention.ms is 1h0m0s"},
 		{"retention.bytes", "1000000", "retention.bytes"},
+		{"max.message.bytes", "10000", "max.message.bytes is 10000"},
 	} {
 		t.Run(c.name+"="+c.value, func(t *testing.T) {
 			s := bare(t, cluster(t, 1))

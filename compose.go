@@ -92,7 +92,7 @@ func withRecord(ctx context.Context, cfg *Config, b backends.Backend) (backends.
 	switch {
 	case errors.As(err, &wrong):
 		_ = b.Close()
-		return nil, fmt.Errorf("--record: %w", err)
+		return nil, err
 	case err == nil && store.Name() == backends.Historian(b).Name():
 		_ = store.Close()
 		return b, nil
@@ -110,8 +110,17 @@ func decorate(cfg *Config, b, store backends.Backend) backends.Backend {
 	return recorded.Decorate(b, open, o)
 }
 
-// openStore opens one store.
+// openStore opens one store. What is wrong with its URL is told with the place where that was written.
 func openStore(ctx context.Context, cfg *Config, st Store) (backends.Backend, error) {
+	b, err := openURL(ctx, cfg, st)
+	var wrong *backends.UsageError
+	if st.From != "" && errors.As(err, &wrong) {
+		return nil, fmt.Errorf("%s: %w", st.From, err)
+	}
+	return b, err
+}
+
+func openURL(ctx context.Context, cfg *Config, st Store) (backends.Backend, error) {
 	u, err := st.parse()
 	if err != nil {
 		return nil, err

@@ -89,6 +89,7 @@ type Store struct {
 	URL      string // "" is the embedded default
 	Name     string // the name it had in the configuration file; "" for a bare URL
 	Password string // of [backends.NAME], from password_file; never printed
+	From     string // where URL was written: "--backend", "LOCKRUN_RECORD", "/etc/lockrun/config.toml:3"; "" without
 }
 
 // tell warns of something that nobody is asked for. It may be called from any goroutine.

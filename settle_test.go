@@ -306,7 +306,7 @@ func TestNamedBackendAndItsPassword(t *testing.T) {
 		}
 	}
 	conf := "LOCKRUN_CONFIG=" + filepath.Join(dir, "c.toml")
-	if c := good(t, "--key k -- x", conf); !slices.Equal(c.Backends, []Store{{"sqlite:///x", "prod", " s#e@c/r%et "}}) {
+	if c := good(t, "--key k -- x", conf); !slices.Equal(c.Backends, []Store{{"sqlite:///x", "prod", " s#e@c/r%et ", filepath.Join(dir, "c.toml") + ":3"}}) {
 		t.Errorf("got %q", c.Backends)
 	}
 	for name, why := range map[string]string{"dev": "none cannot be read: no such file", "nil": "empty is empty"} {

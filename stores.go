@@ -35,21 +35,24 @@ func (s *settler) settleStores() {
 // store is the store that an option names.
 func (s *settler) store(id, raw string) Store {
 	set := s.chosen[id]
-	if strings.ContainsAny(raw, ":/") {
+	if isURL(raw) {
 		if set.level == fromFlag && hasPassword(raw) {
 			s.cfg.Warnings = append(s.cfg.Warnings, "the password in --"+id+" can be read by everybody on this host (ps); use a password_file")
 		}
-		return Store{URL: raw}
+		return Store{URL: raw, From: set.from}
 	}
 	for _, f := range s.files {
 		if b, ok := f.backends[raw]; ok {
-			return Store{URL: b.url, Name: raw, Password: s.readPassword(b)}
+			return Store{URL: b.url, Name: raw, Password: s.readPassword(b), From: b.from}
 		}
 	}
 	o := findOption(s.verb.bit, id)
 	s.problems = append(s.problems, set.problem(o, fmt.Sprintf("%s is neither a URL nor a [backends.NAME] of a configuration file; %s", quoted(raw), s.knownBackends())))
 	return Store{URL: raw}
 }
+
+// isURL tells what names a store by its URL, be it one that cannot be read, from a [backends.NAME].
+func isURL(raw string) bool { return strings.ContainsAny(raw, ":/") }
 
 func (s *settler) knownBackends() string {
 	names := map[string]bool{}

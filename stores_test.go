@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -52,18 +54,22 @@ func TestSameStore(t *testing.T) {
 func TestStoresByFlagVariableAndFile(t *testing.T) {
 	conf := "LOCKRUN_CONFIG=" + file(t, "c.toml", "backend = ['one', 'sqlite:///b']\nrecord = 'two'\non_unavailable = 'fallback'\nfallback = 'three'\n"+
 		"[backends.one]\nurl = 'sqlite:///1'\n[backends.two]\nurl = 'sqlite:///2'\n[backends.three]\nurl = 'sqlite:///3'\n[jobs.k]\nbackend = 'one'\n")
-	one, b := Store{"sqlite:///1", "one", ""}, Store{URL: "sqlite:///b"}
-	if c := good(t, "--key other -- x", conf); len(c.Backends) != 2 || c.Backends[0] != one || c.Backends[1] != b ||
-		c.Record.Name != "two" || c.Fallback.URL != "sqlite:///3" {
+	path := strings.TrimPrefix(conf, "LOCKRUN_CONFIG=")
+	one := Store{URL: "sqlite:///1", Name: "one", From: path + ":6"}
+	b := func(from string) Store { return Store{URL: "sqlite:///b", From: from} }
+	c := good(t, "--key other -- x", conf)
+	if !slices.Equal(c.Backends, []Store{one, b(path + ":1")}) || c.Record.Name != "two" || c.Fallback.URL != "sqlite:///3" {
 		t.Errorf("%+v %+v %+v", c.Backends, c.Record, c.Fallback)
 	}
-	if c := good(t, "--key k -- x", conf); len(c.Backends) != 1 || c.Backends[0] != one {
+	if c := good(t, "--key k -- x", conf); !slices.Equal(c.Backends, []Store{one}) {
 		t.Errorf("a job's: %+v", c.Backends)
 	}
-	if c := good(t, "--key k -- x", conf, "LOCKRUN_BACKEND=sqlite:///b\none\n"); len(c.Backends) != 2 || c.Backends[0] != b || c.Backends[1] != one {
+	c = good(t, "--key k -- x", conf, "LOCKRUN_BACKEND=sqlite:///b\none\n")
+	if !slices.Equal(c.Backends, []Store{b("LOCKRUN_BACKEND"), one}) {
 		t.Errorf("a variable's: %+v", c.Backends)
 	}
-	if c := good(t, "--key k -b sqlite:///b -b one -- x", conf, "LOCKRUN_BACKEND=sqlite:///c"); len(c.Backends) != 2 || c.Backends[0] != b || c.Backends[1] != one {
+	c = good(t, "--key k -b sqlite:///b -b one -- x", conf, "LOCKRUN_BACKEND=sqlite:///c")
+	if !slices.Equal(c.Backends, []Store{b("--backend"), one}) {
 		t.Errorf("flags: %+v", c.Backends)
 	}
 	if c := good(t, "--key k -- x", conf, "LOCKRUN_ON_UNAVAILABLE=fail"); c.Fallback != nil {
@@ -73,6 +79,24 @@ func TestStoresByFlagVariableAndFile(t *testing.T) {
 		_, problems := settled(t, "--key k -- x", "LOCKRUN_CONFIG="+file(t, "bad.toml", text))
 		if len(problems) != 1 || problems[0].code != codeConfig {
 			t.Errorf("%s: %v; want %s", text, problems, why)
+		}
+	}
+}
+
+// Whoever has several stores, or a variable that he does not remember, has to be told which of them is wrong.
+func TestAWrongURLIsToldWithThePlaceWhereItWasWritten(t *testing.T) {
+	path := file(t, "c.toml", "backend = 'prod'\n[backends.prod]\nurl = 'redis://h?nosuch=1'\n[backends.dev]\nurl = 'bare'\n")
+	for _, c := range []struct{ env, args, says string }{
+		{"LOCKRUN_CONFIG=" + path, "", path + ":3: redis URL: unknown parameter"},
+		{"LOCKRUN_CONFIG=" + path, "-b dev", path + ":5: backend URL: it does not begin with a scheme"},
+		{"LOCKRUN_BACKEND=nosuch://h/", "", "LOCKRUN_BACKEND: backend nosuch://h/: this lockrun knows no scheme nosuch"},
+		{"", "-b sqlite:///nosuch/x.db?a=1", "--backend: sqlite URL: unknown parameter"},
+		{"", "-b sqlite://" + t.TempDir() + "/x.db --record redis://h:x/", "--record: redis URL: the port"},
+		{"LOCKRUN_FALLBACK=redis://h:x/", "--on-unavailable fallback -b sqlite:///nosuch/x.db", "LOCKRUN_FALLBACK: redis URL: the port"},
+	} {
+		got := invoke(t, openBackend, []string{c.env}, append(strings.Fields(c.args), "--key", "k", "--", "true")...)
+		if got.code != codeUsage || !strings.HasPrefix(got.err, "lockrun: "+c.says) {
+			t.Errorf("%s %s: %d %s", c.env, c.args, got.code, got.err)
 		}
 	}
 }

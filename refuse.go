@@ -157,6 +157,9 @@ func (r *runner) refused(err error) (int, string) {
 		r.ui.notice("done: %v", err)
 	default:
 		r.record.Outcome = backends.Unavailable
+		if code == codeUsage { // nobody was asked
+			r.record.Outcome = backends.NotStarted
+		}
 		r.ui.err("%v (key %q)", err, r.req.Key)
 	}
 	return r.cfg.exit(code), err.Error()

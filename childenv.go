@@ -12,7 +12,7 @@ func childEnv(_ *Config, env, grant []string) []string {
 		name, value, _ := strings.Cut(kv, "=")
 		switch {
 		case sets(grant, name):
-		case namesStores(name) && strings.Contains(value, "://"):
+		case namesStores(name) && isURL(value):
 			if safe, err := withoutPasswords(value); err == nil {
 				out = append(out, name+"="+safe)
 			}
@@ -43,7 +43,7 @@ func namesStores(name string) bool {
 func withoutPasswords(value string) (string, error) {
 	lines := strings.Split(value, "\n")
 	for i, line := range lines {
-		if !strings.Contains(line, "://") {
+		if !isURL(line) {
 			continue
 		}
 		safe, err := withoutPassword(line)

@@ -25,6 +25,9 @@ func TestChildEnvHidesThePassword(t *testing.T) {
 		"redis://u@h\nredis://u:p#w@h":            "",
 		"redis://u:p#w@h":                         "", // ambiguous: not shown at all
 		"redis://u:p@w@h":                         "",
+		"redis:/u:pw@h":                           "", // no URL, but meant as one
+		"u:pw@h/x":                                "",
+		"local\nu:pw@h":                           "",
 	} {
 		var wanted []string
 		if want != "" {

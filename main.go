@@ -59,8 +59,7 @@ func dispatch(argv []string, std IO, open opener) (code int) {
 		code = cfg.exit(codeInternal)
 	})
 	if len(argv) == 0 {
-		u.err("there is nothing to do; write lockrun --key KEY -- COMMAND, or lockrun help")
-		return codeUsage
+		return unreadable(u, words{verb: findCommand("run")}, std.Env, "there is nothing to do; write lockrun --key KEY -- COMMAND, or lockrun help")
 	}
 	w, err := cut(argv)
 	if err != nil {
@@ -106,19 +105,14 @@ func earlyFormat(argv, env []string) string {
 	return format
 }
 
-// unreadable answers for a command line of which some option is not understood. The result file is known where it stands
-// before that option, or is a variable: a word behind it may be COMMAND's.
+// unreadable answers for a command line of which some option is not understood. What stands before that option counts, and
+// so do variables and files: a word behind it may be COMMAND's.
 func unreadable(u *ui, w words, env []string, why string) int {
 	u.err("%s", why)
-	if w.verb.is(vRun) {
-		path, _ := w.value("result-file")
-		if own := newEnviron(env); path == "" && own["LOCKRUN_OWNER"] == "" {
-			path = own["LOCKRUN_RESULT_FILE"]
-		}
-		key, _ := w.value("key")
-		notRun(u, path, key, codeUsage, why)
-	}
-	return codeUsage
+	cfg := understood(w, env)
+	code := cfg.exit(codeUsage)
+	notRun(u, cfg.ResultFile, cfg.Key, code, why)
+	return code
 }
 
 // tellProblems says everything that is wrong, a line each, and gives the code: a wrong command line comes before a wrong

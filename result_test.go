@@ -150,6 +150,10 @@ func TestARefusedCommandLineHasAResult(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("nonsense = 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	named := filepath.Join(t.TempDir(), "named.toml")
+	if err := os.WriteFile(named, []byte("[jobs.k]\nexit_code = { usage = 9 }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		line string // FILE is the result file, @ in the variable
 		env  string
@@ -160,6 +164,11 @@ func TestARefusedCommandLineHasAResult(t *testing.T) {
 		{"--key k --result-file FILE --nonsense -- true", "", codeUsage},
 		{"--key k --result-file=FILE --ttl", "", codeUsage},
 		{"--key k --nonsense -- true", "LOCKRUN_RESULT_FILE=@", codeUsage},
+		{"--key k --exit-code usage=9 --result-file FILE --nonsense -- true", "", 9},
+		{"--key k --result-file FILE --nonsense -- true", "LOCKRUN_EXIT_CODE=usage=9", 9},
+		{"--key k --config " + named + " --nonsense -- true", "LOCKRUN_RESULT_FILE=@", 9},
+		{"", "LOCKRUN_RESULT_FILE=@", codeUsage},
+		{"--key k --nonsense --exit-code usage=9 -- true", "LOCKRUN_RESULT_FILE=@", codeUsage},
 		{"--key k --config " + bad + " --result-file FILE -- true", "", codeConfig},
 		{"--key k --exit-code config=9 --config " + bad + " --result-file FILE -- true", "", 9},
 		{"--key k --nonsense job --result-file FILE", "", 0},

@@ -44,13 +44,17 @@ type settler struct {
 	cfg      *Config
 }
 
-// settle makes the configuration of an invocation from everything that may say something about it. The configuration is
-// never nil; it is good for use only where there is no problem. Nothing is touched, but files are read.
-func settle(verb *command, flags map[string][]string, args []string, env []string) (*Config, []problem) {
-	s := &settler{verb: verb, flags: flags, env: newEnviron(env), chosen: map[string]setting{}, cfg: &Config{
+func newSettler(verb *command, flags map[string][]string, env []string) *settler {
+	return &settler{verb: verb, flags: flags, env: newEnviron(env), chosen: map[string]setting{}, cfg: &Config{
 		Verb: verb.name, TTL: defaultTTL, Slots: 1, Descendants: "leave", OnLost: "kill", OnUnavail: "fail",
 		BackendTimeout: defaultBackendTimeout, HookTimeout: defaultHookTimeout, LogFormat: "text", HistoryKeep: 1000, historyDays: 90, doneDays: 400,
 	}}
+}
+
+// settle makes the configuration of an invocation from everything that may say something about it. The configuration is
+// never nil; it is good for use only where there is no problem. Nothing is touched, but files are read.
+func settle(verb *command, flags map[string][]string, args []string, env []string) (*Config, []problem) {
+	s := newSettler(verb, flags, env)
 	s.arguments(args)
 	if verb.is(vStore) {
 		s.readFiles()
@@ -64,6 +68,27 @@ func settle(verb *command, flags map[string][]string, args []string, env []strin
 	s.settleStores()
 	s.validate()
 	return s.cfg, s.problems
+}
+
+// understood is what can be known of an invocation whose command line cannot be read to its end: key, exit codes and result
+// file. What else is wrong is not told.
+func understood(w words, env []string) *Config {
+	flags := map[string][]string{}
+	for _, f := range w.flags {
+		name, value, _ := strings.Cut(strings.TrimPrefix(f, "--"), "=")
+		flags[name] = append(flags[name], value)
+	}
+	s := newSettler(w.verb, flags, env)
+	if w.verb.is(vStore) {
+		s.readFiles()
+	}
+	s.jobKey()
+	for _, name := range []string{"key", "exit-code", "result-file"} {
+		if o := findOption(w.verb.bit, name); o != nil {
+			s.settleOption(o)
+		}
+	}
+	return s.cfg
 }
 
 func (s *settler) wrong(code int, format string, a ...any) {

@@ -108,9 +108,8 @@ func (s *settler) arguments(args []string) {
 func (s *settler) readFiles() {
 	o := findOption(s.verb.bit, "config")
 	if own := s.settings(o); len(own) > 0 {
-		if p := o.put(s.cfg, own[0]); p != nil {
-			s.problems = append(s.problems, *p)
-			return
+		if o.put(s.cfg, own[0]) != nil {
+			return // told when its turn comes
 		}
 		s.readFile(s.cfg.ConfigFile, false)
 	}

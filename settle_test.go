@@ -260,6 +260,7 @@ func TestProblems(t *testing.T) {
 		{"renew --key k", "", codeUsage, []string{"there is no token; give the --token that lockrun acquire printed"}},
 		{"renew --key k --token 1 --ttl 1ms", "", codeUsage, []string{"shorter than 100ms"}},
 		{"--key k --config /nonexistent/c.toml -- x", "", codeConfig, []string{"config file /nonexistent/c.toml cannot be read: no such file or directory"}},
+		{"--key k --config= -- x", "", codeUsage, []string{`--config "" is empty; give a value or leave it out`}},
 		{"--key k --config / -- x", "", codeConfig, []string{"config file / cannot be read: is a directory"}},
 	} {
 		cfg, problems := settled(t, c.line, c.env)

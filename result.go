@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,7 +40,25 @@ func writeResult(path string, rec backends.Record, code int, message string) err
 	// Two objects become one: the names and the order of the record's fields are its own business.
 	joined := append(record[:len(record)-1], ',')
 	joined = append(joined, own[1:]...)
-	return replaceFile(path, append(joined, '\n'))
+	return notReplaced(path, replaceFile(path, append(joined, '\n')))
+}
+
+// notReplaced says why a file was not replaced, by its own name and not by that of what is made beside it.
+func notReplaced(path string, err error) error {
+	var moved *os.LinkError
+	cause := pathCause(err)
+	if errors.As(err, &moved) {
+		cause = moved.Err
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%s: its folder is not there; create it, or correct the path", path)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s: %w; let this user write to its folder, or name another file", path, cause)
+	}
+	return fmt.Errorf("%s: %w", path, cause)
 }
 
 // replaceFile gives a file new contents, which a reader sees whole or not at all, after a power cut too. What is new is made
@@ -96,7 +115,7 @@ func resultTarget(path string) (string, error) {
 		return "", err
 	}
 	if !fi.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is not a plain file", path)
+		return "", fmt.Errorf("%s is not a plain file; name one", path)
 	}
 	return trustedTarget(path)
 }

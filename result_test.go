@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -285,5 +286,29 @@ func TestNamesMayBeAsLongAsTheFileSystemAllows(t *testing.T) {
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
 		t.Errorf("left behind: %v, %v", files, err)
+	}
+}
+
+// What is made beside the file has a name that tells nobody anything.
+func TestWhyAResultWasNotWritten(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		filepath.Join(dir, "no", "r.json"): filepath.Join(dir, "no", "r.json") + ": its folder is not there; create it, or correct the path",
+		dir:                                dir + " is not a plain file; name one",
+	} {
+		if err := writeResult(path, backends.Record{Key: "k"}, 0, ""); err == nil || err.Error() != want {
+			t.Errorf("%s: %v; want %s", path, err, want)
+		}
+	}
+	for _, err := range []error{&os.PathError{Op: "write", Path: "tmp", Err: syscall.ENOSPC}, &os.LinkError{Op: "rename", Old: "tmp", New: "r.json", Err: syscall.ENOSPC}} {
+		if got := notReplaced("r.json", err); got.Error() != "r.json: no space left on device" || !errors.Is(got, syscall.ENOSPC) {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+	if got := notReplaced("r.json", &os.PathError{Op: "open", Path: "tmp", Err: syscall.EACCES}); got.Error() != "r.json: permission denied; let this user write to its folder, or name another file" {
+		t.Error(got)
+	}
+	if err := notReplaced("r.json", nil); err != nil {
+		t.Error(err)
 	}
 }

@@ -259,7 +259,7 @@ func TestProblems(t *testing.T) {
 		{"history", "LOCKRUN_LIMIT=0", codeUsage, []string{`LOCKRUN_LIMIT "0" is not a whole number from 1`}},
 		{"renew --key k", "", codeUsage, []string{"there is no token; give the --token that lockrun acquire printed"}},
 		{"renew --key k --token 1 --ttl 1ms", "", codeUsage, []string{"shorter than 100ms"}},
-		{"--key k --config /nonexistent/c.toml -- x", "", codeConfig, []string{"config file /nonexistent/c.toml cannot be read: no such file or directory"}},
+		{"--key k --config /nonexistent/c.toml -- x", "", codeConfig, []string{"config file /nonexistent/c.toml cannot be read: no such file or directory; correct the path"}},
 		{"--key k --config= -- x", "", codeUsage, []string{`--config "" is empty; give a value or leave it out`}},
 		{"--key k --config / -- x", "", codeConfig, []string{"config file / cannot be read: is a directory"}},
 	} {
@@ -310,7 +310,7 @@ func TestNamedBackendAndItsPassword(t *testing.T) {
 	if c := good(t, "--key k -- x", conf); !slices.Equal(c.Backends, []Store{{"sqlite:///x", "prod", " s#e@c/r%et ", filepath.Join(dir, "c.toml") + ":3"}}) {
 		t.Errorf("got %q", c.Backends)
 	}
-	for name, why := range map[string]string{"dev": "none cannot be read: no such file", "nil": "empty is empty"} {
+	for name, why := range map[string]string{"dev": "none cannot be read: no such file or directory; correct the path", "nil": "empty is empty"} {
 		_, problems := settled(t, "--key k -b "+name+" -- x", conf)
 		if len(problems) != 1 || problems[0].code != codeConfig || !strings.Contains(problems[0].text, why) {
 			t.Errorf("%s: %v", name, problems)

@@ -76,7 +76,7 @@ func (s *settler) readPassword(b namedBackend) string {
 	text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 	switch {
 	case err != nil:
-		s.wrong(codeConfig, "%s: password_file %s cannot be read: %v", b.from, b.passwordFile, pathCause(err))
+		s.wrong(codeConfig, "%s: password_file %s cannot be read: %v%s", b.from, b.passwordFile, pathCause(err), readable(err))
 	case text == "":
 		s.wrong(codeConfig, "%s: password_file %s is empty", b.from, b.passwordFile)
 	}

@@ -42,7 +42,7 @@ func readConfig(path string, mayMiss bool) (*configFile, []problem) {
 		return nil, nil
 	}
 	if err != nil {
-		hint := ""
+		hint := readable(err)
 		if mayMiss && path != systemConfig && errors.Is(err, os.ErrPermission) { // sudo, su and cron may leave them behind
 			hint = "; does HOME or XDG_CONFIG_HOME point to another user's folder?"
 		}
@@ -62,6 +62,17 @@ func readBounded(path string) ([]byte, error) {
 		return nil, errors.New("it is larger than 1 MiB")
 	}
 	return data, err
+}
+
+// readable is what would make a file readable that could not be read, or "".
+func readable(err error) string {
+	switch {
+	case errors.Is(err, os.ErrNotExist), isNotDir(err):
+		return "; correct the path"
+	case errors.Is(err, os.ErrPermission):
+		return "; let this user read it"
+	}
+	return ""
 }
 
 // pathCause is the cause without the path, which the message has already.

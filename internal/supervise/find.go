@@ -44,7 +44,7 @@ func Find(cmd string, env []string) (string, error) {
 	if denied != nil {
 		return "", denied
 	}
-	return "", &StartError{Path: cmd, Code: 127, Err: errors.New("not found in PATH")}
+	return "", &StartError{Path: cmd, Code: 127, Err: errors.New("not found in PATH"), Remedy: "write its whole path, or add its folder to PATH"}
 }
 
 func missing(path string) bool {
@@ -66,20 +66,24 @@ func searchPath(env []string) string {
 func check(path string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return &StartError{Path: path, Code: codeOf(err), Err: err}
+		e := &StartError{Path: path, Code: codeOf(err), Err: err}
+		if e.Code == 127 {
+			e.Remedy = "correct its path"
+		}
+		return e
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 	case unix.S_IFDIR:
-		return &StartError{Path: path, Code: 126, Err: unix.EISDIR}
+		return &StartError{Path: path, Code: 126, Err: unix.EISDIR, Remedy: "name a program in it"}
 	default:
 		return &StartError{Path: path, Code: 126, Err: unix.EACCES} // as the kernel says of pipes and devices
 	}
 	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS); err != nil {
-		return &StartError{Path: path, Code: 126, Err: err}
+		return &StartError{Path: path, Code: 126, Err: err, Remedy: "make it executable for this user (chmod +x), or start it by its interpreter"}
 	}
 	if interp := interpreter(path); interp != "" && missing(interp) {
-		return &StartError{Path: path, Code: 127, Err: fmt.Errorf("its interpreter %s: %w", interp, unix.ENOENT)}
+		return &StartError{Path: path, Code: 127, Err: fmt.Errorf("its interpreter %s: %w", interp, unix.ENOENT), Remedy: "install that, or correct the first line"}
 	}
 	return nil
 }

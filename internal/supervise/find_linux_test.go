@@ -36,14 +36,14 @@ func TestCannotBeExecuted(t *testing.T) {
 		early  bool // found before a lease is taken
 		phrase string
 	}{
-		"missing":       {filepath.Join(dir, "no"), 127, true, "no such file"},
+		"missing":       {filepath.Join(dir, "no"), 127, true, "no such file or directory; correct its path"},
 		"under a file":  {file + "/x", 127, true, "not a directory"},
-		"not in PATH":   {"no-such-command-anywhere", 127, true, "not found in PATH"},
+		"not in PATH":   {"no-such-command-anywhere", 127, true, "not found in PATH; write its whole path"},
 		"empty":         {"", 127, true, "cannot execute"},
-		"no x bit":      {file, 126, true, "permission denied"},
-		"folder":        {dir, 126, true, "is a directory"},
+		"no x bit":      {file, 126, true, "permission denied; make it executable"},
+		"folder":        {dir, 126, true, "is a directory; name a program in it"},
 		"pipe":          {fifo, 126, true, "permission denied"},
-		"interpreter":   {write(t, filepath.Join(dir, "s1"), "#!/no/such/thing -x\necho", 0o755), 127, true, "/no/such/thing"},
+		"interpreter":   {write(t, filepath.Join(dir, "s1"), "#!/no/such/thing -x\necho", 0o755), 127, true, "/no/such/thing: no such file or directory; install that"},
 		"deep":          {write(t, filepath.Join(dir, "s2"), "#! "+write(t, filepath.Join(dir, "s3"), "#!/no/such", 0o755)+"\n", 0o755), 127, false, "interpreter"},
 		"wrong CPU":     {write(t, filepath.Join(dir, "elf"), string(elf), 0o755), 126, false, "exec format error"},
 		"no first line": {write(t, filepath.Join(dir, "s4"), "echo hello\n", 0o755), 126, false, "#!/bin/sh"},

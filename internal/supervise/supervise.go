@@ -95,9 +95,17 @@ type StartError struct {
 	Path string // what was to be executed
 	Code int    // 126: it is there but cannot be executed; 127: it, or the interpreter it names, is not there
 	Err  error
+
+	Remedy string // what to do about it; "" where the cause says it all
 }
 
-func (e *StartError) Error() string { return fmt.Sprintf("cannot execute %s: %v", e.Path, e.Err) }
+func (e *StartError) Error() string {
+	s := fmt.Sprintf("cannot execute %s: %v", e.Path, e.Err)
+	if e.Remedy != "" {
+		s += "; " + e.Remedy
+	}
+	return s
+}
 
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }

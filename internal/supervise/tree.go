@@ -119,13 +119,14 @@ func startError(j *Job, executing bool, err error) error {
 	if !executing {
 		return &StartError{Path: j.Path, Code: 126, Err: fmt.Errorf("no process could be started: %w", err)}
 	}
+	remedy := ""
 	switch {
 	case errors.Is(err, unix.ENOENT) && !missing(j.Path):
 		err = fmt.Errorf("its interpreter: %w", err)
 	case errors.Is(err, unix.ENOEXEC):
-		err = fmt.Errorf("%w (a script needs a first line such as #!/bin/sh, a binary has to be for this machine)", err)
+		remedy = "a script needs a first line such as #!/bin/sh, a binary has to be for this machine"
 	}
-	return &StartError{Path: j.Path, Code: codeOf(err), Err: err}
+	return &StartError{Path: j.Path, Code: codeOf(err), Err: err, Remedy: remedy}
 }
 
 // PID is COMMAND's process, and its process group.

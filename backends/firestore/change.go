@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -20,13 +21,15 @@ type change struct {
 // were read, the key's own one included; where they are not, it begins again. decide's error ends it and nothing is written.
 //
 // Where a reply was lost, the same commit is refused as somebody else's change would be, and what the next read shows
-// tells: so decide has to recognise what it has done itself.
+// tells: so decide has to recognise what it has done itself. The snapshot says where it may be that.
 func (b *backend) change(ctx context.Context, key, runID string, token int64, decide func(*snapshot) (change, error)) error {
+	doubtful := false
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
 		s, err := b.read(ctx, key, runID, token)
 		if err != nil {
 			return err
 		}
+		s.doubtful = doubtful
 		sent := boottime.Now()
 		ch, err := decide(s)
 		if err != nil || ch.writes == nil {
@@ -42,6 +45,7 @@ func (b *backend) change(ctx context.Context, key, runID string, token int64, de
 		case !isConflict(err):
 			return err
 		}
+		doubtful = doubtful || isRepeated(err)
 		// At once at first: most often it was a beat or a release that came between.
 		if pause > firstPause && !backends.Sleep(ctx, rand.N(pause)) {
 			return errors.Join(&apiError{Code: 409, Status: "ABORTED", Message: "it was changed by others each time that it was read"}, ctx.Err())
@@ -146,11 +150,12 @@ func (b *backend) Break(ctx context.Context, key string, token int64, by string)
 	defer cancel()
 	var broken []backends.State
 	err := b.change(ctx, key, "", 0, func(s *snapshot) (change, error) {
+		before := broken
 		broken = nil
 		var records []write
 		for _, st := range s.states(key) {
-			if st.State != backends.Held || token != 0 && st.Token != token {
-				continue
+			if st.State != backends.Held || token != 0 && st.Token != token || s.doubtful && !hasToken(before, st.Token) {
+				continue // the last case: who came after the lease that was broken, as an answer that was lost would have told
 			}
 			broken = append(broken, st)
 			own := s.lease.slots[*st.Slot]
@@ -161,7 +166,11 @@ func (b *backend) Break(ctx context.Context, key string, token int64, by string)
 			}
 			delete(s.lease.slots, own.number)
 		}
-		if broken == nil {
+		switch {
+		case broken == nil && s.doubtful:
+			broken = before
+			return change{}, nil
+		case broken == nil:
 			return change{}, backends.ErrNotHeld
 		}
 		writes := append(b.put(s.lease, s.now), b.touch(key, nil, atLeast("token", s.last)))
@@ -171,6 +180,10 @@ func (b *backend) Break(ctx context.Context, key string, token int64, by string)
 		return nil, b.fail(ctx, "unlock", err)
 	}
 	return broken, nil
+}
+
+func hasToken(states []backends.State, token int64) bool {
+	return slices.ContainsFunc(states, func(s backends.State) bool { return s.Token == token })
 }
 
 // Pause sets or replaces a key's pause.
@@ -195,7 +208,10 @@ func (b *backend) Resume(ctx context.Context, key string) error {
 	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	err := b.change(ctx, key, "", 0, func(s *snapshot) (change, error) {
-		if !s.lease.pause.active(s.now) {
+		switch active := s.lease.pause.active(s.now); {
+		case !active && s.doubtful:
+			return change{}, nil
+		case !active:
 			return change{}, backends.ErrNotHeld
 		}
 		s.lease.pause = nil

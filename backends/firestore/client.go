@@ -67,7 +67,7 @@ func (c *client) close() {
 //	ABORTED, UNAVAILABLE, RESOURCE_EXHAUSTED, 5xx  again, after a jittered pause
 //	a connection that had idled is gone            again, at once and once
 //	UNAUTHENTICATED with a token used before       again with a new token, once
-//	anything else                                  the error, for the caller to judge
+//	anything else                                  the error, for the caller to judge; isRepeated tells what of it
 func (c *client) call(ctx context.Context, path string, body, into any) error {
 	if c.closed.Load() {
 		return errClosed
@@ -76,9 +76,12 @@ func (c *client) call(ctx context.Context, path string, body, into any) error {
 	if err != nil {
 		return err
 	}
-	pause, cut, renewed := firstPause, false, false
+	pause, cut, renewed, doubtful := firstPause, false, false, false
 	for try := 1; ; try++ {
 		reused, err := c.once(ctx, path, text, into)
+		if err != nil && doubtful {
+			err = &repeated{err}
+		}
 		var api *apiError
 		switch {
 		case err == nil || ctx.Err() != nil || try == tries:
@@ -95,6 +98,7 @@ func (c *client) call(ctx context.Context, path string, body, into any) error {
 		default:
 			return err
 		}
+		doubtful = doubtful || api == nil || !api.harmless()
 	}
 }
 

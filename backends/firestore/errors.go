@@ -92,6 +92,20 @@ func isConflict(err error) bool {
 	return false
 }
 
+// repeated is what the server said to a request that it may have carried out before, when its reply was lost.
+type repeated struct{ error }
+
+func (r *repeated) Unwrap() error { return r.error }
+
+// isRepeated tells whether what a commit asks for may be there already by itself, however it was answered.
+func isRepeated(err error) bool {
+	var r *repeated
+	return errors.As(err, &r)
+}
+
+// harmless tells whether an answer says for certain that nothing was done.
+func (e *apiError) harmless() bool { return e.Status == "ABORTED" || e.Status == "UNAUTHENTICATED" }
+
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // wrapped keeps the cause for errors.Is behind words for people.

@@ -202,6 +202,49 @@ func TestBusyServer(t *testing.T) {
 	}
 }
 
+// TestOperatorsLostReply: what was done is not told as nothing to do, and whoever came afterwards is left alone.
+func TestOperatorsLostReply(t *testing.T) {
+	m := newMeddler(t)
+	ctx := context.Background()
+	for _, p := range busyAnswers[1:] {
+		b := opened(t, m.through(t), backends.Options{})
+		lose := func(then func()) {
+			p := p
+			p.verb, p.n, p.after, p.then = "commit", 1, true, then
+			m.plan(p)
+		}
+		if err := b.Pause(ctx, "k", backends.Pause{By: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+		lose(nil)
+		if err := b.Resume(ctx, "k"); err != nil {
+			t.Errorf("%d: Resume: %v", p.status, err)
+		}
+		if err := b.Resume(ctx, "k"); !errors.Is(err, backends.ErrNotHeld) {
+			t.Errorf("%d: Resume of what is not paused: %v", p.status, err)
+		}
+		for _, byToken := range []bool{true, false} {
+			first := acquire(t, b, request("k")).Grant().Token
+			var next backends.Lease
+			lose(func() { next = acquire(t, b, request("k")) })
+			token := first
+			if !byToken {
+				token = 0
+			}
+			if broken, err := b.Break(ctx, "k", token, "broken by ann"); err != nil || len(broken) != 1 || broken[0].Token != first {
+				t.Errorf("%d: Break of token %d: %+v, %v", p.status, first, broken, err)
+			}
+			if err := next.Renew(ctx, time.Minute); err != nil {
+				t.Errorf("%d: the next holder's renewal: %v", p.status, err)
+			}
+			release(t, next)
+			if _, err := b.Break(ctx, "k", token, "broken by ann"); !errors.Is(err, backends.ErrNotHeld) {
+				t.Errorf("%d: Break of what is not held: %v", p.status, err)
+			}
+		}
+	}
+}
+
 // TestBusyForLong: it is not known, in the server's words, in time.
 func TestBusyForLong(t *testing.T) {
 	m := newMeddler(t)

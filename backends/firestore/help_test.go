@@ -104,6 +104,7 @@ type plan struct {
 	after  bool          // the request is carried out, and its answer lost
 	held   chan struct{} // the request is carried out when this is closed, and its answer lost
 	done   chan struct{} // closed when that has been done
+	then   func()        // called before the answer is given
 }
 
 func newMeddler(t testing.TB) *meddler {
@@ -127,6 +128,9 @@ func newMeddler(t testing.TB) *meddler {
 		if p == nil {
 			proxy.ServeHTTP(w, r)
 			return
+		}
+		if p.then != nil {
+			p.then()
 		}
 		w.WriteHeader(max(p.status, http.StatusOK))
 		io.WriteString(w, p.text)

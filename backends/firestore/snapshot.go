@@ -29,6 +29,8 @@ type snapshot struct {
 	mark   markDocument
 	record *document // the record of the run that was asked about, nil where there is none
 	last   int64     // the greatest token that is known of
+
+	doubtful bool // of a change: an earlier commit of it, whose reply was lost, may have been carried out
 }
 
 // read gives a key's snapshot, with the mark of runID and the record of token where they are given.

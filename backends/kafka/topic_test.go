@@ -71,13 +71,15 @@ func TestInitFromManyAtOnce(t *testing.T) {
 }
 
 // script runs shell commands with Kafka's own programs in the path.
-func (s *store) script(text string) {
+func (s *store) script(text string) (printed string) {
 	s.Helper()
 	cmd := exec.Command("sh", "-ec", text)
 	cmd.Env = append(os.Environ(), "PATH="+s.cluster.Nodes[0].Bin()+":"+os.Getenv("PATH"))
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		s.Fatalf("%s: %v: %s", text, err, out)
 	}
+	return string(out)
 }
 
 // What init says is wrong is wrong, it is left as it is, and the command that it gives puts it right.

@@ -1,6 +1,9 @@
 package backends
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Outcome is how a run ended.
 type Outcome string
@@ -79,4 +82,9 @@ type State struct {
 	Attempt    int
 	Reason     string // minimum hold, or the pause, or both: see AlsoPaused
 	Waiters    *int
+}
+
+// HasToken tells whether one of states has the token.
+func HasToken(states []State, token int64) bool {
+	return slices.ContainsFunc(states, func(s State) bool { return s.Token == token })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
@@ -154,7 +153,7 @@ func (b *backend) Break(ctx context.Context, key string, token int64, by string)
 		broken = nil
 		var records []write
 		for _, st := range s.states(key) {
-			if st.State != backends.Held || token != 0 && st.Token != token || s.doubtful && !hasToken(before, st.Token) {
+			if st.State != backends.Held || token != 0 && st.Token != token || s.doubtful && !backends.HasToken(before, st.Token) {
 				continue // the last case: who came after the lease that was broken, as an answer that was lost would have told
 			}
 			broken = append(broken, st)
@@ -180,10 +179,6 @@ func (b *backend) Break(ctx context.Context, key string, token int64, by string)
 		return nil, b.fail(ctx, "unlock", err)
 	}
 	return broken, nil
-}
-
-func hasToken(states []backends.State, token int64) bool {
-	return slices.ContainsFunc(states, func(s backends.State) bool { return s.Token == token })
 }
 
 // Pause sets or replaces a key's pause.

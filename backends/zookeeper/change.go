@@ -31,7 +31,7 @@ type changing struct {
 
 // update changes a key, again where somebody else was quicker, until ctx ends. f looks at the key and says what is to be
 // changed; an error of f, or nil, ends it. f may be called several times, and what it noted at its last call is what was
-// done. An error of the kind isBroken means that nobody knows whether it was.
+// done; where the view is doubtful, it has to recognise what an earlier one has done. An error of the kind isBroken means that nobody knows whether it was.
 //
 // known, where it is not nil, is a view to begin with. What it does not show any more makes the change fail, and the key is
 // read then.
@@ -57,7 +57,7 @@ func (c *changing) once(ctx context.Context, v *view) (over bool, err error) {
 		c.unsure.v.settle(v.s.At / 1000)
 		return true, nil // it was done, and only the answer was lost
 	}
-	v.gone = c.gone
+	v.gone, v.doubtful = c.gone, c.unsure != nil
 	e, err := c.f(v)
 	if (err == nil && e == nil || settled(err)) && !c.confirmed && !v.current {
 		err := c.b.confirm(ctx, c.s)

@@ -201,6 +201,62 @@ func TestALostAnswerIsRecognised(t *testing.T) {
 	}
 }
 
+// What was done is not told as nothing to do, and whoever came afterwards is left alone.
+func TestOperatorsLostReply(t *testing.T) {
+	z := oneServer(t)
+	p := testserver.StartProxy(t, z.Addr())
+	s := newStore(t, z.URL(chroot()))
+	direct := opened(t, s.url, backends.Options{})
+	b := opened(t, strings.Replace(s.url, z.Addr(), p.Addr(), 1), backends.Options{})
+	next := func(lost func() bool) chan backends.Lease { // takes the key after the answer was lost, long before it is missed
+		c := make(chan backends.Lease, 1)
+		go func() {
+			defer close(c)
+			for !lost() {
+				time.Sleep(time.Millisecond)
+			}
+			if l, err := direct.Acquire(within(t, enough), request("k")); err == nil {
+				c <- l
+			}
+		}()
+		return c
+	}
+	for _, byToken := range []bool{true, false} {
+		r := request("k")
+		first := acquire(t, direct, r).Grant().Token
+		token := first
+		if !byToken {
+			token = 0
+		}
+		taken := next(p.LoseReply(leasePrefix+r.Owner, testserver.KeepOpen))
+		if broken, err := b.Break(within(t, enough), "k", token, "broken by ann"); err != nil || len(broken) != 1 || broken[0].Token != first {
+			t.Errorf("Break of token %d: %+v, %v", first, broken, err)
+		}
+		l := <-taken
+		if l == nil {
+			t.Fatal("nobody took the key")
+		}
+		renew(t, l)
+		release(t, l)
+		if _, err := b.Break(within(t, enough), "k", token, "broken by ann"); !errors.Is(err, backends.ErrNotHeld) {
+			t.Errorf("Break of what is not held: %v", err)
+		}
+	}
+	if err := b.Pause(within(t, enough), "k", backends.Pause{By: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	taken := next(p.LoseReply(`"write":`, testserver.KeepOpen))
+	if err := b.Resume(within(t, enough), "k"); err != nil {
+		t.Errorf("Resume: %v", err)
+	}
+	if l := <-taken; l == nil {
+		t.Error("nobody took the key")
+	}
+	if err := b.Resume(within(t, enough), "k"); !errors.Is(err, backends.ErrNotHeld) {
+		t.Errorf("Resume of what is not paused: %v", err)
+	}
+}
+
 // The login goes along with the request for a session, on each connection. Where the answers are lost it is sent again.
 func TestALostLogin(t *testing.T) {
 	z := oneServer(t)

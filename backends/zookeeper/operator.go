@@ -11,11 +11,12 @@ import (
 func (b *backend) Break(ctx context.Context, key string, token int64, by string) ([]backends.State, error) {
 	var broken []backends.State
 	err := b.change(ctx, "unlock", key, false, func(s *session, v *view) (*edit, error) {
+		before := broken
 		broken = nil
 		e := b.edit(v)
 		for _, st := range v.states() {
-			if st.State != backends.Held || token != 0 && st.Token != token {
-				continue
+			if st.State != backends.Held || token != 0 && st.Token != token || v.doubtful && !backends.HasToken(before, st.Token) {
+				continue // the last case: who came after the lease that was broken, as an answer that was lost would have told
 			}
 			broken = append(broken, st)
 			l := v.s.slotOf(*st.Slot)
@@ -27,7 +28,11 @@ func (b *backend) Break(ctx context.Context, key string, token int64, by string)
 			}
 			v.s.drop(l.Slot)
 		}
-		if broken == nil {
+		switch {
+		case broken == nil && v.doubtful:
+			broken = before
+			return nil, nil
+		case broken == nil:
 			return nil, backends.ErrNotHeld
 		}
 		return e, nil
@@ -55,7 +60,10 @@ func (b *backend) Pause(ctx context.Context, key string, p backends.Pause) error
 // Resume ends a pause.
 func (b *backend) Resume(ctx context.Context, key string) error {
 	return b.change(ctx, "resume", key, false, func(s *session, v *view) (*edit, error) {
-		if !v.paused() {
+		switch {
+		case !v.paused() && v.doubtful:
+			return nil, nil
+		case !v.paused():
 			return nil, backends.ErrNotHeld
 		}
 		v.s.Pause = nil

@@ -138,6 +138,7 @@ type view struct {
 	version   int32
 	found     bool // false: the store does not know the key
 	current   bool // it is not older than what anybody was told before
+	doubtful  bool // an earlier change of the same update, whose answer was lost, may have been made
 	zxid      int64
 	alive     map[string]bool // owners whose lease node is there
 	now       time.Time

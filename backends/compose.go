@@ -9,15 +9,6 @@ import (
 
 // What decorators, backends made of other backends, need to know of those.
 
-// Positive tells whether err is something that a store, or a check before it was asked, positively said. All other errors
-// but nil mean that the answer is not known.
-func Positive(err error) bool {
-	var held *HeldError
-	var done *DoneError
-	var usage *UsageError
-	return errors.As(err, &held) || errors.As(err, &done) || errors.As(err, &usage) || errors.Is(err, ErrLost) || errors.Is(err, ErrNotHeld)
-}
-
 // OfSameRun finds, among the states of a key in one store, the lease of the run that has like in another store: the one with
 // the same token, else the only one with the same holder, host and process. Nil means that there is none, or that nobody can
 // tell which it is.

@@ -42,7 +42,7 @@ func (b *backend) acquire(ctx context.Context, r backends.Request) (*lease, erro
 		asked = true
 		return b.take(r, s, &l)
 	})
-	if asked && err != nil && !settled(err) {
+	if asked && err != nil && !backends.Positive(err) {
 		b.doubt(r.Owner)
 	}
 	return l, err

@@ -140,7 +140,7 @@ func (c *client) once(ctx context.Context, path string, body []byte, into any) (
 // broken is a request that got no answer. Where that took too long, its connection may be dead, although nothing says so:
 // the next request gets another one.
 func (c *client) broken(ctx context.Context, w *watch, err error) error {
-	if errors.Is(ended(ctx), context.DeadlineExceeded) {
+	if errors.Is(backends.Ended(ctx), context.DeadlineExceeded) {
 		c.http.CloseIdleConnections()
 	}
 	w.mu.Lock()

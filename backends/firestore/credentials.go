@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
+
+	"github.com/lockrun/lockrun/backends"
 )
 
 // scope is the narrowest that Firestore knows.
@@ -187,9 +189,9 @@ func (f *found) failed(err error) error {
 	var refused *oauth2.RetrieveError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && f.what == onMachine:
-		return (&metadata{}).failed(&wrapped{"no answer in time", err})
+		return (&metadata{}).failed(backends.InWords("no answer in time", err))
 	case errors.Is(err, context.DeadlineExceeded):
-		c.err = &wrapped{"no answer in time", err}
+		c.err = backends.InWords("no answer in time", err)
 	case errors.As(err, &refused):
 		code, said := reply(refused)
 		c.err = errors.New(strings.TrimSpace(fmt.Sprintf("HTTP status %d %s %s", code, said.Error, oneLine(said.Description))))

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -108,23 +107,13 @@ func (e *apiError) harmless() bool { return e.Status == "ABORTED" || e.Status ==
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// wrapped keeps the cause for errors.Is behind words for people.
-type wrapped struct {
-	text string
-	err  error
-}
-
-func (w *wrapped) Error() string { return w.text }
-func (w *wrapped) Unwrap() error { return w.err }
-
 // fail makes the error that a caller gets. A refusal that the store positively read passes as it is.
 func (c *client) fail(ctx context.Context, op string, err error) error {
-	var usage *backends.UsageError
 	var made *backends.Error
-	if err == nil || settled(err) || errors.As(err, &usage) || errors.As(err, &made) {
+	if err == nil || backends.Positive(err) || errors.As(err, &made) {
 		return err
 	}
-	if end := ended(ctx); end != nil && !errors.Is(err, end) {
+	if end := backends.Ended(ctx); end != nil && !errors.Is(err, end) {
 		err = errors.Join(err, end)
 	}
 	e := &backends.Error{Op: op, Backend: c.name}
@@ -133,23 +122,8 @@ func (c *client) fail(ctx context.Context, op string, err error) error {
 	if errors.As(err, &p) {
 		text = p.phase + ": " + text
 	}
-	e.Err = &wrapped{oneLine(text), err}
+	e.Err = backends.InWords(text, err)
 	return e
-}
-
-// settled tells whether err is an answer that the store gave positively.
-func settled(err error) bool {
-	var held *backends.HeldError
-	var done *backends.DoneError
-	return errors.As(err, &held) || errors.As(err, &done) || errors.Is(err, backends.ErrLost) || errors.Is(err, backends.ErrNotHeld)
-}
-
-// ended is ctx.Err, also in the moment between a dialler's time-out at ctx's deadline and ctx's own.
-func ended(ctx context.Context) error {
-	if d, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(d) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err()
 }
 
 // explain gives the cause in words, and sets remedy and permanence where err tells them.
@@ -166,7 +140,7 @@ func (c *client) explain(ctx context.Context, err error, e *backends.Error) stri
 		return "given up"
 	case errors.As(err, &credentials):
 		e.Remedy, e.Permanent = credentials.remedy, credentials.permanent
-		if ended(ctx) != nil {
+		if backends.Ended(ctx) != nil {
 			e.Permanent = false
 		}
 	case errors.Is(err, errForeign):
@@ -175,7 +149,7 @@ func (c *client) explain(ctx context.Context, err error, e *backends.Error) stri
 		e.Remedy = "use fewer --slots, or several keys"
 	case errors.Is(err, errNotFirestore), errors.Is(err, errNoTime):
 		e.Remedy = "check endpoint and FIRESTORE_EMULATOR_HOST, and proxies on the way"
-	case ended(ctx) != nil:
+	case backends.Ended(ctx) != nil:
 		e.Remedy = "check that this host reaches " + c.endpoint.Host + " through firewalls and proxies"
 		return c.endpoint.Host + ": no answer in time"
 	default:
@@ -209,7 +183,7 @@ func (c *client) explainNetwork(err error, e *backends.Error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		e.Remedy = "check that something listens at " + host
 		return host + ": connection refused"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case backends.IsHangUp(err):
 		e.Remedy = "something between cuts connections, or " + host + " is restarting"
 		return host + " closed the connection"
 	case errors.As(err, &op):

@@ -69,7 +69,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 func unknown(t testing.TB, err error, permanent bool, parts ...string) {
 	t.Helper()
 	var e *backends.Error
-	if !errors.As(err, &e) || settled(err) {
+	if !errors.As(err, &e) || backends.Positive(err) {
 		t.Fatalf("%v is no *backends.Error that says that the answer is not known", err)
 	}
 	text := err.Error()

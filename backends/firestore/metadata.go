@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/oauth2"
+
+	"github.com/lockrun/lockrun/backends"
 )
 
 // metadata is the server that gives tokens to what runs on Google's machines, GKE's workload identity included.
@@ -60,7 +62,7 @@ func (m *metadata) get(ctx context.Context, what string) (string, error) {
 			err = u.Err
 		}
 		if ctx.Err() != nil {
-			err = &wrapped{"no answer in time", ctx.Err()}
+			err = backends.InWords("no answer in time", ctx.Err())
 		}
 		return "", m.failed(err)
 	}

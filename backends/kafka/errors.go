@@ -51,10 +51,6 @@ var advice = []struct {
 
 // settled tells whether err is an answer that the log gave positively, or a request that nothing was asked for.
 func settled(err error) bool {
-	var held *backends.HeldError
-	var done *backends.DoneError
-	var usage *backends.UsageError
 	var own *backends.Error
-	return errors.As(err, &held) || errors.As(err, &done) || errors.As(err, &usage) || errors.As(err, &own) ||
-		errors.Is(err, backends.ErrLost) || errors.Is(err, backends.ErrNotHeld)
+	return backends.Positive(err) || errors.As(err, &own)
 }

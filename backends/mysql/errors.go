@@ -7,12 +7,8 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"strings"
-	"syscall"
-	"time"
 
 	driver "github.com/go-sql-driver/mysql"
 
@@ -83,16 +79,12 @@ func collided(err error) bool {
 
 // broken tells whether the connection broke before the answer was complete.
 func broken(err error) bool {
-	return errors.Is(err, driver.ErrInvalidConn) || errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, io.EOF) ||
-		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, driver.ErrInvalidConn) || errors.Is(err, sqldriver.ErrBadConn) || backends.IsHangUp(err)
 }
-
-// oneLine makes one line of what a server or a library said.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // fail makes the error that a caller gets: what was tried, on which server, in which phase, why, and what to do.
 func (p *pool) fail(ctx context.Context, op string, err error) error {
-	if end := ended(ctx); end != nil && !errors.Is(err, end) {
+	if end := backends.Ended(ctx); end != nil && !errors.Is(err, end) {
 		err = errors.Join(err, end) // the driver may tell only that the connection is gone
 	}
 	f := &fault{phase: "asking", err: err}
@@ -102,33 +94,9 @@ func (p *pool) fail(ctx context.Context, op string, err error) error {
 	if f.remedy != "" {
 		e.Remedy, e.Permanent = f.remedy, f.permanent
 	}
-	e.Err = &wrapped{text: f.phase + ": " + oneLine(cause), err: err}
+	e.Err = backends.InWords(f.phase+": "+cause, err)
 	return e
 }
-
-// ended is ctx.Err, also in the moment between a dialler's time-out at ctx's deadline and ctx's own.
-func ended(ctx context.Context) error {
-	if d, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(d) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err()
-}
-
-// settled tells whether err is an answer that the store gave positively.
-func settled(err error) bool {
-	var held *backends.HeldError
-	var done *backends.DoneError
-	return errors.As(err, &held) || errors.As(err, &done) || errors.Is(err, backends.ErrLost) || errors.Is(err, backends.ErrNotHeld)
-}
-
-// wrapped keeps the cause for errors.Is behind words for people.
-type wrapped struct {
-	text string
-	err  error
-}
-
-func (w *wrapped) Error() string { return w.text }
-func (w *wrapped) Unwrap() error { return w.err }
 
 // explain gives the cause in words, and sets remedy and permanence where err tells them.
 func (p *pool) explain(ctx context.Context, f *fault, e *backends.Error) string {
@@ -140,7 +108,7 @@ func (p *pool) explain(ctx context.Context, f *fault, e *backends.Error) string 
 		return fmt.Sprintf("%s (error %d)", server.Message, server.Number)
 	case errors.Is(err, context.Canceled) || errors.Is(ctx.Err(), context.Canceled):
 		return "given up"
-	case ended(ctx) != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
+	case backends.Ended(ctx) != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
 		e.Remedy = "check that the server at " + p.server.host + " is up, not overloaded, and reachable through firewalls"
 		return "no answer in time"
 	case errors.Is(err, errClosed):

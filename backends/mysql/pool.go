@@ -87,7 +87,7 @@ func (p *pool) do(ctx context.Context, op string, again bool, f func(context.Con
 		}
 		err = f(ctx, c)
 		switch {
-		case err == nil || settled(err):
+		case err == nil || backends.Positive(err):
 			p.put(c)
 			return err
 		case c.reused && (errors.Is(err, sqldriver.ErrBadConn) || again && broken(err)) && ctx.Err() == nil:

@@ -3,10 +3,8 @@ package redis
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"slices"
@@ -78,18 +76,9 @@ func (c *config) explain(op, name string, err error) error {
 	e := &backends.Error{Op: op, Backend: name}
 	text := c.scrub(err.Error())
 	e.Remedy, e.Permanent = c.advise(err)
-	e.Err = &cause{text, err}
+	e.Err = backends.InWords(text, err)
 	return e
 }
-
-// cause keeps what went wrong for errors.Is, under a text without secrets.
-type cause struct {
-	text string
-	err  error
-}
-
-func (c *cause) Error() string { return c.text }
-func (c *cause) Unwrap() error { return c.err }
 
 // scrub takes secrets and line breaks out.
 func (c *config) scrub(text string) string {
@@ -172,12 +161,11 @@ func (c *config) adviseReply(err error) (remedy string, permanent bool) {
 // advisePhase is advice about failures to get an answer at all.
 func (c *config) advisePhase(p *phaseError) (remedy string, permanent bool) {
 	var record tls.RecordHeaderError
-	var verify *tls.CertificateVerificationError
 	var dns *net.DNSError
 	switch {
 	case errors.As(p.err, &record):
 		return "there is no TLS on that port: use redis://, or the server's TLS port", true
-	case errors.As(p.err, &verify), isCertificate(p.err):
+	case backends.IsCertificate(p.err):
 		return "check ca and server_name of the URL, and the server's certificate", true
 	case strings.Contains(p.err.Error(), "tls:"):
 		return "check cert and key of the URL, and the server's TLS settings", true
@@ -193,25 +181,14 @@ func (c *config) advisePhase(p *phaseError) (remedy string, permanent bool) {
 		return "is there TLS on that port, and is the server alive?", false
 	case errors.Is(p.err, context.DeadlineExceeded), errors.Is(p.err, os.ErrDeadlineExceeded):
 		return "is the server alive, and the network open? --backend-timeout bounds the wait", false
-	case p.phase == "log in to" && lostConnection(p.err) && c.tls == nil:
+	case p.phase == "log in to" && backends.IsHangUp(p.err) && c.tls == nil:
 		return "the server hung up: does that port want TLS (rediss://)?", false
-	case p.phase == "log in to" && lostConnection(p.err):
+	case p.phase == "log in to" && backends.IsHangUp(p.err):
 		return "the server hung up right after TLS: does it want a client certificate? check cert and key of the URL", false
-	case p.phase == "TLS with" && lostConnection(p.err):
+	case p.phase == "TLS with" && backends.IsHangUp(p.err):
 		return "the server hung up: is there TLS on that port?", false
 	}
 	return "", false
-}
-
-func isCertificate(err error) bool {
-	var host x509.HostnameError
-	var unknown x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
-	return errors.As(err, &host) || errors.As(err, &unknown) || errors.As(err, &invalid)
-}
-
-func lostConnection(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // answer is the error of a reply that no script gives: a bug, or another server's invention.

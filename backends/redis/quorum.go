@@ -233,7 +233,7 @@ func (q *quorum) none(op string, errs []error) error {
 	if len(words) > 0 {
 		text += ": " + strings.Join(words, ", and ")
 	}
-	return &backends.Error{Op: op, Backend: q.c.name, Err: &cause{text, errors.Join(errs...)}, Remedy: remedy, Permanent: permanent > q.spare()}
+	return &backends.Error{Op: op, Backend: q.c.name, Err: backends.InWords(text, errors.Join(errs...)), Remedy: remedy, Permanent: permanent > q.spare()}
 }
 
 func (q *quorum) Pause(ctx context.Context, key string, p backends.Pause) error {

@@ -16,13 +16,8 @@ import (
 
 // explain turns err into what the contract asks for. Refusals and errors that are explained pass as they are.
 func (b *backend) explain(op string, err error) error {
-	var usage *backends.UsageError
 	var known *backends.Error
-	var held *backends.HeldError
-	var done *backends.DoneError
-	switch {
-	case err == nil, errors.Is(err, backends.ErrLost), errors.Is(err, backends.ErrNotHeld),
-		errors.As(err, &usage), errors.As(err, &known), errors.As(err, &held), errors.As(err, &done):
+	if err == nil || backends.Positive(err) || errors.As(err, &known) {
 		return err
 	}
 	e := &backends.Error{Op: op, Backend: b.Name(), Err: err}

@@ -41,7 +41,7 @@ func (b *backend) Acquire(ctx context.Context, r backends.Request) (backends.Lea
 	}
 	err = b.updateKnown(ctx, s, r.Key, q, seen, func(v *view) (*edit, error) { return g.decide(ctx, v) })
 	switch {
-	case settled(err):
+	case backends.Positive(err):
 		if r.Last {
 			b.recordRefusal(ctx, s, g.seen, r.Refused(err, g.seen.instant()))
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/lockrun/lockrun/backends"
 )
 
 // errNoAnswer is a connection on which nothing came back in time.
@@ -72,7 +74,7 @@ func isBroken(err error) bool {
 		return false
 	}
 	var network *net.OpError
-	return errors.As(err, &network) || isHangUp(err) || errors.Is(err, net.ErrClosed) || errors.Is(err, errNoAnswer) || errors.Is(err, zk.ErrConnectionClosed) || errors.Is(err, zk.ErrNoServer) ||
+	return errors.As(err, &network) || backends.IsHangUp(err) || errors.Is(err, net.ErrClosed) || errors.Is(err, errNoAnswer) || errors.Is(err, zk.ErrConnectionClosed) || errors.Is(err, zk.ErrNoServer) ||
 		errors.Is(err, zk.ErrSessionExpired) || errors.Is(err, zk.ErrSessionMoved) || errors.Is(err, zk.ErrClosing)
 }
 

@@ -59,7 +59,8 @@ func (c *changing) once(ctx context.Context, v *view) (over bool, err error) {
 	}
 	v.gone, v.doubtful = c.gone, c.unsure != nil
 	e, err := c.f(v)
-	if (err == nil && e == nil || settled(err)) && !c.confirmed && !v.current {
+	// An answer that is final has to be true, and not only to have been true a moment ago.
+	if (err == nil && e == nil || backends.Positive(err)) && !c.confirmed && !v.current {
 		err := c.b.confirm(ctx, c.s)
 		c.confirmed = true
 		return err != nil, err
@@ -83,13 +84,6 @@ func (c *changing) once(ctx context.Context, v *view) (over bool, err error) {
 		return true, ctx.Err()
 	}
 	return false, nil
-}
-
-// settled tells an answer that is final, and so has to be true and not only to have been true a moment ago.
-func settled(err error) bool {
-	var held *backends.HeldError
-	var done *backends.DoneError
-	return errors.As(err, &held) || errors.As(err, &done) || errors.Is(err, backends.ErrLost) || errors.Is(err, backends.ErrNotHeld)
 }
 
 // confirm makes sure that what is read from now on is not older than what anybody was told before. A server may lag behind

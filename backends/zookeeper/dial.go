@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockrun/lockrun/backends"
 )
 
 // fault is why there is no connection, or no answer.
@@ -182,7 +184,7 @@ func (l *link) Read(b []byte) (int, error) {
 		switch {
 		case l.overdue.Load():
 			err = errOverdue
-		case isHangUp(err):
+		case backends.IsHangUp(err):
 			err = errNoSession
 		}
 		l.s.failed("asking "+l.address+" for a session", err)

@@ -140,7 +140,7 @@ func (e *examination) word(ctx context.Context, host, word string) (string, erro
 		return "", err
 	}
 	text, err := io.ReadAll(io.LimitReader(c, 1<<20))
-	if err != nil && len(text) > 0 || isHangUp(err) {
+	if err != nil && len(text) > 0 || backends.IsHangUp(err) {
 		err = nil
 	}
 	return string(text), err

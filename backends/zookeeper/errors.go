@@ -3,9 +3,7 @@ package zookeeper
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -49,9 +47,6 @@ func isKeyFault(err error) bool {
 	return errors.As(err, &f)
 }
 
-// oneLine makes one line of what a server or a library said.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
 // fail makes the error that a caller gets: what was tried, on which servers, why it failed and what to do. What the store
 // has answered positively passes as it is.
 func (b *backend) fail(ctx context.Context, op string, err error) error {
@@ -63,30 +58,21 @@ func (b *backend) fail(ctx context.Context, op string, err error) error {
 		err = errors.Join(err, end)
 	}
 	remedy, permanent := b.advise(err)
-	return &backends.Error{Op: op, Backend: b.Name(), Err: &told{explain(err), err}, Remedy: remedy, Permanent: permanent}
+	return &backends.Error{Op: op, Backend: b.Name(), Err: backends.InWords(explain(err), err), Remedy: remedy, Permanent: permanent}
 }
-
-// told keeps the cause for errors.Is behind words for people.
-type told struct {
-	text string
-	err  error
-}
-
-func (t *told) Error() string { return t.text }
-func (t *told) Unwrap() error { return t.err }
 
 // explain is the cause in words.
 func explain(err error) string {
 	var f *fault
 	switch {
 	case errors.As(err, &f):
-		return f.phase + ": " + oneLine(explainFault(f.err))
+		return f.phase + ": " + explainFault(f.err)
 	case errors.Is(err, context.Canceled):
 		return "given up"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer in time"
 	}
-	return oneLine(strings.TrimPrefix(err.Error(), "zk: "))
+	return strings.TrimPrefix(err.Error(), "zk: ")
 }
 
 func explainFault(err error) string {
@@ -147,7 +133,7 @@ func (b *backend) adviseConnection(err error) (string, bool) {
 	switch {
 	case errors.As(err, &record):
 		return "there is no TLS on that port: leave tls out, or name the servers' secureClientPort", true
-	case isCertificate(err):
+	case backends.IsCertificate(err):
 		return "check ca and server_name of the URL, and the server's certificate", true
 	case strings.Contains(err.Error(), "tls:"):
 		return "check cert and key of the URL, and the server's TLS settings", true
@@ -163,17 +149,4 @@ func (b *backend) adviseConnection(err error) (string, bool) {
 		return upRemedy, false
 	}
 	return "see lockrun doctor", false
-}
-
-func isCertificate(err error) bool {
-	var verify *tls.CertificateVerificationError
-	var host x509.HostnameError
-	var unknown x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
-	return errors.As(err, &verify) || errors.As(err, &host) || errors.As(err, &unknown) || errors.As(err, &invalid)
-}
-
-// isHangUp tells whether the other side ended the connection.
-func isHangUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

@@ -157,8 +157,13 @@ func (r *tomlReader) eachTable(name string, p toml.Primitive, read func(string, 
 func (r *tomlReader) readJob(name string, table map[string]toml.Primitive, _ toml.Primitive) {
 	job := map[string]setting{}
 	for _, k := range sortedKeys(table) {
-		if k == "key" {
+		var below map[string]toml.Primitive
+		switch {
+		case k == "key":
 			r.wrong(table[k], "key has no place in a job's table, whose name is the key")
+			continue
+		case tomlOption(k) == nil && decodeTable(&r.md, table[k], &below): // TOML takes [jobs.a.b] for a table b within a
+			r.wrong(table[k], "unknown key %s in [jobs.%s]; the name of a job with a dot in it is quoted: [jobs.%q]", k, name, name+"."+k)
 			continue
 		}
 		r.readSetting(job, k, table[k], " in [jobs."+name+"]")

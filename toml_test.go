@@ -49,7 +49,7 @@ a = 1
 		"f.toml:8: jobs.flat is not a table; write [jobs.flat]",
 		"f.toml:11: unknown key tttl in [jobs.a/b]",
 		"f.toml:12: key has no place in a job's table, whose name is the key",
-		"f.toml:13: unknown key y in [jobs.x]",
+		`f.toml:13: unknown key y in [jobs.x]; the name of a job with a dot in it is quoted: [jobs."x.y"]`,
 		"f.toml:16: unknown key uri in [backends.one]; url and password_file are known",
 		"f.toml:15: [backends.one] has no url",
 		"f.toml:18: url is not a string with something in it",

@@ -229,5 +229,8 @@ func checkListen(text string) error {
 	if err != nil || port == "" {
 		return errListen
 	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return errors.New("it has no port from 0 to 65535 after the last colon; correct it")
+	}
 	return nil
 }

@@ -208,6 +208,7 @@ func TestProblems(t *testing.T) {
 		want []string
 	}{
 		{"list", "", codeUsage, []string{`"list" is no verb of this version of lockrun (run, status, history,`}},
+		{"metrics --listen :99999", "", codeUsage, []string{"--listen \":99999\" is refused: it has no port from 0 to 65535"}},
 		{"metrics --listen 9", "", codeUsage, []string{"--listen \"9\" is refused: it is not an address to listen on"}},
 		{"./list", "", codeUsage, []string{"there is no key; name the lease with --key KEY"}},
 		{"run list", "", codeUsage, []string{"there is no key; name the lease with --key KEY"}},

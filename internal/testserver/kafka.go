@@ -393,7 +393,6 @@ func (b *Kafka) Tool(input, class string, args ...string) string {
 var kafkaPrograms = map[string]string{
 	"kafka-topics.sh":           "org.apache.kafka.tools.TopicCommand",
 	"kafka-configs.sh":          "kafka.admin.ConfigCommand",
-	"kafka-acls.sh":             "kafka.admin.AclCommand",
 	"kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
 	"kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
 }

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -80,6 +81,19 @@ func (c *KafkaCluster) HasTopic(topic string) bool {
 		c.t.Fatalf("asking for the topic %s: %v", topic, err)
 	}
 	return v.partitions != nil
+}
+
+// Provoke asks for a topic as careless clients do, so that KafkaConfig.AutoCreate creates it, which takes a broker a moment,
+// and returns when it is there. A topic that somebody asked for before is there then, too, if that created it.
+func (b *Kafka) Provoke(topic string) {
+	b.t.Helper()
+	await(b.t, "a broker creates the topic "+topic, func() error {
+		v, err := b.metadata(topic, 1)
+		if err == nil && v.partitions == nil {
+			err = errors.New("it is not there yet")
+		}
+		return err
+	})
 }
 
 // SetTopic changes a topic's configuration.

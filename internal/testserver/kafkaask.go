@@ -124,7 +124,9 @@ type kafkaPartition struct {
 }
 
 // view asks a broker, and never lets it create the topic.
-func (b *Kafka) view(topic string) (*kafkaView, error) {
+func (b *Kafka) view(topic string) (*kafkaView, error) { return b.metadata(topic, 0) }
+
+func (b *Kafka) metadata(topic string, create int8) (*kafkaView, error) {
 	q := &message{}
 	if topic == "" {
 		q.i32(0)
@@ -132,7 +134,7 @@ func (b *Kafka) view(topic string) (*kafkaView, error) {
 		q.i32(1)
 		q.str(topic)
 	}
-	q.i8(0)
+	q.i8(create)
 	m, err := b.ask(askMetadata, 4, q.b, respBound)
 	if err != nil {
 		return nil, err

@@ -179,6 +179,7 @@ func TestMissingTopicIsNotCreated(t *testing.T) {
 	if _, err = c.Fetch(t.Context(), 0, 0, 0, 1<<20); !errors.Is(err, wire.ErrNoTopic) {
 		t.Errorf("read: %v", err)
 	}
+	k.Provoke("another")
 	if k.Cluster().HasTopic(topicName(t)) {
 		t.Error("the topic was created")
 	}

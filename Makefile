@@ -35,11 +35,15 @@ TESTFLAGS ?=
 TORTUREFLAGS ?=
 # Extra flags for the comparison: make bench-peers PEERSFLAGS='-only frozen,killed -faults 5'
 PEERSFLAGS ?=
+# The tests that repeat, for make cases: see internal/rounds.
+CASES := TestConformance/Release/many_rounds|TestConformance/./Release/many_rounds|TestFirstStartsAtOneInstant|TestOneOfFifty
+CASES := $(CASES)|TestManyInitAtOnce|Crowd$$|TestPIDOneReaps|TestThreadsComeAndGo|TestEmbedded|TestScripts/^pid1$$
+CASES := $(CASES)|TestServers/^(crowd|short|first_runs|waiters_run)
 comma := ,
 space := $(subst ,, )
 STATICCHECK := $(GO) tool -modfile=tools/go.mod staticcheck
 
-.PHONY: build static-pure install test lint needs fmt vet staticcheck tidy vulncheck race purego cross bench bench-servers bench-peers dist package-test torture mutants clean help
+.PHONY: build static-pure install test lint needs fmt vet staticcheck tidy vulncheck race purego cross cases bench bench-servers bench-peers dist package-test torture mutants clean help
 
 build: ## lockrun for this machine, static where possible (apt install musl-tools makes it start faster)
 	CC='$(BUILD_CC)' $(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS) $(STATIC)' -o lockrun .
@@ -83,6 +87,9 @@ purego: # the build without a C compiler: its SQLite driver, its way of starting
 
 cross: # other systems compile; Windows is refused by name
 	@scripts/cross-compile '$(TAGS)'
+
+cases: ## public fault reports, repeated as often as each took to show
+	LOCKRUN_TEST_ROUNDS=full $(GO) test -count=1 -p 1 -timeout 0 -tags '$(TAGS)' $(TESTFLAGS) -run '$(CASES)' ./backends/... ./internal/supervise ./testscripts
 
 bench: build ## ratios against flock, as bench/README.md tells them
 	$(GO) run ./bench -lockrun ./lockrun

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockrun/lockrun/internal/rounds"
 	"github.com/lockrun/lockrun/internal/testserver"
 )
 
@@ -102,7 +103,7 @@ func (h *host) checkOddKeys() {
 
 // checkQueue is the second half of CNC-04: all who wait run, one at a time and none twice.
 func (h *host) checkQueue() {
-	const many = 8
+	many := rounds.Of(8, 30)
 	c := h.hold("queue", 0)
 	all := make([]*run, many)
 	for i := range all {

@@ -1,11 +1,11 @@
 package testscripts
 
 import (
-	"fmt"
 	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/lockrun/lockrun/internal/rounds"
 	"github.com/lockrun/lockrun/internal/testserver"
 )
 
@@ -38,7 +38,9 @@ func TestServersKafka(t *testing.T) {
 	f.lockrun(0, "init", "--backend-timeout", "30s")
 	f.lockrun(0, "init")
 	f.peace()
-	f.sub("first runs on a fresh topic", checkFreshTopic)
+	f.sub("first runs on a fresh topic", func(h *host) {
+		h.firstRuns(1, rounds.Of(12, 30), true, func(round string) string { return strings.Replace(h.backend, "/locks", "/"+round, 1) })
+	})
 	f.sub("another number of partitions", func(h *host) {
 		other := h.at(h.backend + "?partitions=2")
 		other.lockrun(69, "--key", "k", "--", "echo", "started").says("lockrun: ", "other hosts use partitions=1", "leave partitions= out")
@@ -113,25 +115,6 @@ func kafkaFleet(t *testing.T, c *testserver.KafkaCluster, backend, topic string)
 		host:   newHost(t, backend, password),
 		wrong:  strings.Replace(backend, url.UserPassword("", password).String(), url.UserPassword("", wrongPassword).String(), 1),
 		forget: func(string) { c.Cut(topic, 0, toTheEnd) }, revives: true,
-	}
-}
-
-// CNC-03: init by many at once on nothing, and then as many first runs.
-func checkFreshTopic(h *host) {
-	const many = 12
-	fresh := h.at(strings.Replace(h.backend, "/locks", "/fresh", 1))
-	all := make([]*run, many)
-	for i := range all {
-		all[i] = fresh.start("init", "--backend-timeout", "30s")
-	}
-	for _, r := range all {
-		r.wants(0)
-	}
-	for i := range all {
-		all[i] = fresh.start("--key", fmt.Sprint("first-", i), "--backend-timeout", "30s", "--", "true")
-	}
-	for _, r := range all {
-		r.wants(0).silent()
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lockrun/lockrun/internal/rounds"
 )
 
 // have tells whether this machine offers what a test needs beside Go: root, the right to unshare namespaces, or a program.
@@ -45,10 +47,13 @@ func need(t *testing.T, whats ...string) {
 	}
 }
 
-// condition is what scripts may ask beside the standard set: [have:sqlite3], [raced].
+// condition is what scripts may ask beside the standard set: [have:sqlite3], [raced], [full] for the full rounds.
 func condition(cond string) (bool, error) {
-	if cond == "raced" {
+	switch cond {
+	case "raced":
 		return raced(), nil
+	case "full":
+		return rounds.Full(), nil
 	}
 	what, ok := strings.CutPrefix(cond, "have:")
 	if !ok {

@@ -25,6 +25,7 @@ func (f *fleet) peace() {
 	f.sub("silence", (*host).checkSilence)
 	f.sub("secrets", func(h *host) { h.checkSecrets(f.wrong) })
 	f.sub("crowd", (*host).checkCrowd)
+	f.sub("short runs", func(h *host) { h.checkShortRuns(2) })
 	f.sub("waiter", (*host).checkWaiter)
 	f.sub("run id", (*host).checkRunID)
 	f.sub("unlocked", (*host).checkUnlocked)
@@ -66,37 +67,6 @@ func (h *host) checkSecrets(wrong string) {
 }
 
 const wrongPassword = "not-the-password"
-
-// CNC-01: one of thirty that start at one instant on a key that nobody has used runs; the others are told so for certain.
-func (h *host) checkCrowd() {
-	const many = 30
-	all := make([]*run, many)
-	for i := range all {
-		all[i] = h.start("--key", "crowd", "--backend-timeout", "20s", "--", "sh", "-c", "echo >>crowd.ran; "+job, "job", "crowd", "0")
-	}
-	h.await("all but one end", func() bool {
-		over := 0
-		for _, r := range all {
-			if r.over() {
-				over++
-			}
-		}
-		return over >= many-1
-	})
-	h.touch("crowd.go")
-	codes := map[int]int{}
-	for _, r := range all {
-		<-r.done
-		codes[r.code()]++
-		r.silent()
-	}
-	if codes[0] != 1 || codes[75] != many-1 {
-		h.t.Errorf("codes and how often: %v", codes)
-	}
-	if n := strings.Count(h.read(h.file("crowd.ran")), "\n"); n != 1 {
-		h.t.Errorf("%d jobs ran", n)
-	}
-}
 
 // A waiter gets the lease after its release, with a higher token.
 func (h *host) checkWaiter() {

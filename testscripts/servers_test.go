@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockrun/lockrun/internal/rounds"
 	"github.com/lockrun/lockrun/internal/testserver"
 )
 
@@ -106,6 +107,18 @@ func TestServersMariaDB(t *testing.T) {
 	f.sub("no table", func(h *host) { h.refused("early", "lockrun init") })
 	f.at(m.URL()).lockrun(0, "init")
 	f.peace()
+	f.sub("first runs in an empty database", func(h *host) {
+		h.firstRuns(1, rounds.Of(6, 30), true, func(round string) string {
+			m.Exec("CREATE DATABASE " + round)
+			return strings.Replace(m.URL(), "/"+testserver.Database, "/"+round, 1)
+		})
+	})
+	if rounds.Full() {
+		for _, level := range []string{"READ UNCOMMITTED", "REPEATABLE READ", "SERIALIZABLE"} {
+			m.Exec("SET GLOBAL TRANSACTION ISOLATION LEVEL " + level)
+			f.sub("crowd at "+level, (*host).checkCrowd)
+		}
+	}
 	// FOV-04
 	f.sub("read-only for a while", func(h *host) {
 		c := h.hold("readonly", 0, "--ttl", outlast, "--heartbeat", "100ms")

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/rounds"
 )
 
 var renewCases = []testCase{
@@ -131,7 +132,7 @@ var releaseCases = []testCase{
 	}},
 	// LSE-03
 	{"many rounds of beats and releases leave the key free", func(s *suite) {
-		for i := range s.rounds(40) {
+		for i := range s.rounds(rounds.Of(40, 500)) {
 			l := s.acquire(s.a, s.request("k"))
 			for range i % 3 {
 				s.ok("Renew", l.Renew(s.ctx, s.ttl))

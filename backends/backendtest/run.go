@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/rounds"
 )
 
 // Store is one fresh store and what a test may do to it by other ways than the interface.
@@ -91,7 +92,7 @@ type suite struct {
 
 func newSuite(t *testing.T, open func(t *testing.T) *Store) *suite {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds.Of(2, 30))*time.Minute)
 	t.Cleanup(cancel)
 	st := open(t)
 	s := &suite{T: t, ctx: ctx, store: st, ttl: st.TTL}

@@ -32,10 +32,10 @@ func BenchmarkContenders(b *testing.B) {
 		cycle(b, all[i], fmt.Sprint("k", i))
 	}
 	through := func(i, _ int) []time.Duration { return cycle(b, all[i], fmt.Sprint("k", i)) }
-	b.Run("flat out", func(b *testing.B) { rounds(b, 0, through) })
-	b.Run("1000 a second", func(b *testing.B) { rounds(b, contenders*3*time.Millisecond, through) })
+	b.Run("flat out", func(b *testing.B) { cycles(b, 0, through) })
+	b.Run("1000 a second", func(b *testing.B) { cycles(b, contenders*3*time.Millisecond, through) })
 	alone := serverAlone(b, m)
-	b.Run("server alone", func(b *testing.B) { rounds(b, 0, alone) })
+	b.Run("server alone", func(b *testing.B) { cycles(b, 0, alone) })
 }
 
 // BenchmarkRun is what one run costs beside its job: connect, acquire, release, close.
@@ -51,8 +51,8 @@ func BenchmarkRun(b *testing.B) {
 // each is how many cycles a host does in a round.
 const each = 30
 
-// rounds lets every host go through its cycles, each of which lasts at least pause.
-func rounds(b *testing.B, pause time.Duration, do func(i, n int) []time.Duration) {
+// cycles lets every host go through its cycles, each of which lasts at least pause.
+func cycles(b *testing.B, pause time.Duration, do func(i, n int) []time.Duration) {
 	var mu sync.Mutex
 	var took []time.Duration
 	n := 0

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockrun/lockrun/backends"
 	"github.com/lockrun/lockrun/backends/mysql"
+	"github.com/lockrun/lockrun/internal/rounds"
 	"github.com/lockrun/lockrun/internal/testserver"
 )
 
@@ -21,10 +22,6 @@ import (
 // others are told who has it. The same again with a key whose last holder died.
 func TestOneOfFiftyAtEachIsolationLevel(t *testing.T) {
 	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
-	rounds := 8
-	if testing.Short() {
-		rounds = 2
-	}
 	for _, level := range []string{"READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"} {
 		t.Run(level, func(t *testing.T) {
 			m.Exec("SET GLOBAL TRANSACTION ISOLATION LEVEL " + level)
@@ -33,7 +30,7 @@ func TestOneOfFiftyAtEachIsolationLevel(t *testing.T) {
 			for _, b := range hosts[:25] { // the others ask for READ COMMITTED, as they always do
 				mysql.Isolate(b, level)
 			}
-			for i := range rounds {
+			for i := range rounds.Of(8, 100) {
 				key := fmt.Sprint("k", i)
 				oneWins(t, hosts, key)
 				s.expire(key)
@@ -85,17 +82,13 @@ func oneWins(t *testing.T, hosts []backends.Backend, key string) {
 // LSE-03: short runs, each ended at a random moment, leave nothing that lives on without an owner.
 func TestRunsEndedAtAnyMomentLeaveTheKeyFree(t *testing.T) {
 	s := newStore(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
-	rounds := 120
-	if testing.Short() {
-		rounds = 20
-	}
 	var all sync.WaitGroup
 	for i := range 4 {
 		key := fmt.Sprint("k", i)
 		all.Go(func() {
 			b := s.open(t, backends.Options{})
 			defer b.Close()
-			for range rounds {
+			for range 125 {
 				if !endedAtAnyMoment(t, s, b, key) {
 					return
 				}

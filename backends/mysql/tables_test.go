@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/rounds"
 	"github.com/lockrun/lockrun/internal/testserver"
 )
 
@@ -109,11 +110,7 @@ func TestAskingNeedsNoRightToWrite(t *testing.T) {
 // CNC-03: many make the tables at once, in an empty database, and then work in them at once.
 func TestManyInitAtOnce(t *testing.T) {
 	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
-	rounds := 3
-	if testing.Short() {
-		rounds = 1
-	}
-	for range rounds {
+	for range rounds.Of(3, 100) {
 		s := bareStore(t, m)
 		crowd(t, s, 30, func(b backends.Backend, i int) error {
 			return b.(backends.Initer).Init(within(t, 30*time.Second))

@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/rounds"
 	"github.com/lockrun/lockrun/internal/testserver"
 )
 
@@ -208,21 +209,21 @@ func TestQuorumSlots(t *testing.T) {
 // TestQuorumCrowd is CNC-01: exactly one of many gets the majority, round after round, and the others are told who.
 func TestQuorumCrowd(t *testing.T) {
 	q := testserver.StartQuorum(t, 3, testserver.RedisConfig{})
-	crowd(t, q.URL(), 20, 10)
+	crowd(t, q.URL(), rounds.Of(20, 50), rounds.Of(10, 100))
 }
 
 // TestCrowd is CNC-01 on one server.
 func TestCrowd(t *testing.T) {
-	crowd(t, testserver.StartRedis(t, testserver.RedisConfig{}).URL(), 50, 30)
+	crowd(t, testserver.StartRedis(t, testserver.RedisConfig{}).URL(), 50, rounds.Of(30, 100))
 }
 
-func crowd(t *testing.T, url string, n, rounds int) {
+func crowd(t *testing.T, url string, n, times int) {
 	t.Helper()
 	hosts := make([]backends.Backend, n)
 	for i := range hosts {
 		hosts[i] = opened(t, url, backends.Options{Timeout: 20 * time.Second})
 	}
-	for round := range rounds {
+	for round := range times {
 		key := "k" + itoa(round)
 		won := make(chan backends.Lease, n)
 		var start, end sync.WaitGroup

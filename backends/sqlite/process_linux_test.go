@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockrun/lockrun/backends"
+	"github.com/lockrun/lockrun/internal/rounds"
 )
 
 // acquireSoon asks until the key is granted.
@@ -185,22 +186,25 @@ func TestACrowdBehindALongWrite(t *testing.T) {
 // CNC-03
 func TestFirstStartsAtOneInstant(t *testing.T) {
 	eachDriver(t, func(t *testing.T, s *store) {
-		starts, rounds := 30, 4
+		const starts = 30
+		few := 4
 		if testing.Short() || s.d.name == pure.name {
-			rounds = 1
+			few = 1
 		}
-		for round := range rounds {
-			s.path = filepath.Join(t.TempDir(), "lockrun.db")
-			var all []*proc
-			for i := range starts {
-				all = append(all, s.start("once", fmt.Sprint("k", i)))
-			}
-			if got := letGo(t, all); got["ran"] != starts {
-				t.Fatalf("round %d: %v", round, got)
-			}
-			if n := s.sql("SELECT count(*) FROM history"); n[0] != fmt.Sprintf("[%d]", starts) {
-				t.Errorf("round %d: %v records, want %d", round, n, starts)
-			}
+		for round := range rounds.Of(few, 100) {
+			t.Run(fmt.Sprint("round ", round), func(t *testing.T) {
+				s := newStore(t, s.d)
+				var all []*proc
+				for i := range starts {
+					all = append(all, s.start("once", fmt.Sprint("k", i)))
+				}
+				if got := letGo(t, all); got["ran"] != starts {
+					t.Fatal(got)
+				}
+				if n := s.sql("SELECT count(*) FROM history"); n[0] != fmt.Sprintf("[%d]", starts) {
+					t.Errorf("%v records, want %d", n, starts)
+				}
+			})
 		}
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lockrun/lockrun/internal/rounds"
 )
 
 func TestEveryExitCodeAndSignal(t *testing.T) {
@@ -158,12 +160,13 @@ func TestNohup(t *testing.T) {
 
 // As PID 1, everybody's orphans are lockrun's to bury.
 func TestPIDOneReaps(t *testing.T) {
-	rounds, orphans := 40, 30
+	few := 40
 	if testing.Short() {
-		rounds = 10
+		few = 10
 	}
+	many, orphans := rounds.Of(few, 200), rounds.Of(30, 200)
 	script := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do (sleep 0.0$((i %% 9)) &); i=$((i+1)); done; exit 5`, orphans)
-	inner := role(t, "rounds", fmt.Sprint(rounds), script)
+	inner := role(t, "rounds", fmt.Sprint(many), script)
 	cmd := exec.Command("unshare", append([]string{"--pid", "--fork", "--mount-proc", "sh", "-c",
 		`trap "" CHLD; exec "$@"`, "sh"}, inner.Args...)...)
 	cmd.Env = inner.Env
@@ -177,7 +180,7 @@ func TestPIDOneReaps(t *testing.T) {
 			t.Fatalf("code, gone, zombies: %q", line)
 		}
 	}
-	if len(lines) != rounds {
+	if len(lines) != many {
 		t.Errorf("%d rounds: %s", len(lines), out)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lockrun/lockrun/internal/rounds"
 )
 
 // family starts descendants of every kind and waits until each has written its number into dir.
@@ -339,14 +341,17 @@ func TestLockrunAndGuardKilledAtOnce(t *testing.T) {
 
 // The kernel kills COMMAND when the thread that started it ends; so that thread must not end.
 func TestThreadsComeAndGo(t *testing.T) {
-	n := 25
+	n, long := 25, "0.7"
 	if testing.Short() {
 		n = 4
+	}
+	if rounds.Full() {
+		long = "10"
 	}
 	for procs := 1; procs <= 8; procs++ {
 		var jobs []*supervised
 		for range n {
-			p := plan{Argv: []string{"sh", "-c", "sleep 0.7; exit 3"}, Churn: true}
+			p := plan{Argv: []string{"sh", "-c", "sleep " + long + "; exit 3"}, Churn: true}
 			cmd := runner(t, &p)
 			cmd.Env = append(cmd.Env, fmt.Sprintf("GOMAXPROCS=%d", procs))
 			jobs = append(jobs, start(t, cmd, p.Report))

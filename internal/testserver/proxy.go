@@ -182,6 +182,16 @@ func (p *Proxy) Reset() {
 	}
 }
 
+// HangUp closes all connections without a fault, as servers do with those that have idled for long: the next request on one
+// is sent, and never answered.
+func (p *Proxy) HangUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.close()
+	}
+}
+
 // Refuse ends all connections, and new ones are refused, as if no server ran there.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()

@@ -132,12 +132,16 @@ func count(t *testing.T, c *wire.Client, value string) int {
 func TestAnIdleConnectionThatWasClosed(t *testing.T) {
 	k := proxied(t)
 	c := client(t, wire.Config{Brokers: []string{k.Addr()}})
-	for range 5 {
+	for i := range 6 {
 		if _, err := c.Produce(t.Context(), 0, nil, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		k.Proxy.Reset()
-		time.Sleep(20 * time.Millisecond) // the reset is on its way through the loopback device
+		if i%2 == 0 {
+			k.Proxy.HangUp()
+		} else {
+			k.Proxy.Reset()
+		}
+		time.Sleep(20 * time.Millisecond) // that is on its way through the loopback device
 	}
 }
 

@@ -10,11 +10,12 @@ import (
 // one. What it cannot tell or do is left to acquire.
 //
 // The first statement locks the key, so that what the others read is the last word about its leases and run ids. Read in
-// the same statement it would not be: the server looks at sub-queries before it waits for a lock.
+// the same statement it would not be: the server looks at sub-queries before it waits for a lock. Where it finds no key there
+// is no lock, and nothing may be taken, although somebody may make the key before the statement that takes.
 func (t tables) quickAcquire(r backends.Request, keep backends.Keep, giveUp time.Time, bells bool) string {
 	f := t.request(r, keep, giveUp, bells)
 	f["verb"], f["slot"], f["takeover"] = "INSERT", "0", "0"
-	f["go"] = f.fill(`@lr_leases = 0 AND NOT {paused}{not_done}`)
+	f["go"] = f.fill(`@lr_token IS NOT NULL AND @lr_leases = 0 AND NOT {paused}{not_done}`)
 	return transaction(f.fill(lockKey), f.fill(`SET @lr_leases = (SELECT COUNT(*) FROM {leases} l WHERE l.job_name = {key})`),
 		f.fill(take), f.fill(granted), f.fill(countToken), f.fill(countRun(r))) + separator + f.fill(look)
 }
@@ -68,7 +69,8 @@ func (t tables) request(r backends.Request, keep backends.Keep, giveUp time.Time
 }
 
 const (
-	lockKey = `SELECT k.token INTO @lr_token FROM {keys} k WHERE k.job_name = {key} FOR UPDATE`
+	// MAX makes NULL of a key that is not there; without, the variable would keep what it had.
+	lockKey = `SELECT MAX(k.token) INTO @lr_token FROM {keys} k WHERE k.job_name = {key} FOR UPDATE`
 
 	makeKey = `INSERT INTO {keys} (job_name) VALUES ({key}) ON DUPLICATE KEY UPDATE job_name = {keys}.job_name`
 

@@ -82,11 +82,17 @@ func (r *runner) tellUnprotected() {
 
 // newRunner catches signals from now on, so that none is missed while the lease is asked for.
 func newRunner(cfg *Config, std IO, u *ui, open opener) (*runner, error) {
-	time.AfterFunc(quick, supervise.Spread) // most runs of a short command are over by then
+	time.AfterFunc(quick, settleIn) // most runs of a short command are over by then
 	signals, err := supervise.Listen()
 	r := &runner{cfg: cfg, io: std, ui: u, open: open, signals: signals, req: newRequest(cfg)}
 	r.obs = newObservers(cfg, u, r.hookEnv)
 	return r, err
+}
+
+// settleIn prepares for a run that takes its time.
+func settleIn() {
+	supervise.Spread()
+	supervise.HoardThreads()
 }
 
 // run is the story of a run; message is what a person is told about the code, "" for nothing.

@@ -33,6 +33,7 @@ var roles = map[string]func(args []string){
 	"osexec":  roleOSExec,
 	"few":     roleFewFiles,
 	"seccomp": roleSeccomp,
+	"crowded": roleCrowded,
 	headless:  roleHeadless,
 }
 

@@ -22,6 +22,9 @@ void lockrun_confine(void);
 void lockrun_spread(void);
 void lockrun_spread_self(void);
 
+// lockrun_has_room tells whether n more threads, 16 at most, can be had now.
+int lockrun_has_room(int n);
+
 // lockrun_slim unmaps the code that the start has used, until it is used again.
 void lockrun_slim(void);
 

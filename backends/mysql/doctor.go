@@ -202,7 +202,7 @@ func (e *examination) galera(ctx context.Context) {
 // tables looks at schema, column types and storage engine.
 func (e *examination) tables(ctx context.Context) bool {
 	err := e.p.do(ctx, "examine", repeatable, func(ctx context.Context, c *conn) error {
-		return e.b.t.check(ctx, c, e.p.setup)
+		return e.b.t.examine(ctx, c, e.p.setup)
 	})
 	if err != nil {
 		e.failed("schema", err)
@@ -223,6 +223,7 @@ func (e *examination) tables(ctx context.Context) bool {
 	return true
 }
 
+// all are the tables in the order in which they are created.
 func (t tables) all() []string {
 	return []string{t.leases, t.keys, t.runs, t.history, t.waiters, t.schema}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -140,7 +141,7 @@ func (b *backend) Init(ctx context.Context) error {
 				return forInit(err)
 			}
 		}
-		return b.t.check(ctx, c, p.setup)
+		return b.t.examine(ctx, c, p.setup)
 	})
 }
 
@@ -212,6 +213,26 @@ func (t tables) check(ctx context.Context, c *conn, setup string) error {
 			return &fault{phase: "looking at the tables", permanent: true,
 				err:    fmt.Errorf("column %s of %s is %s, not %s", want.column, t.aliased(want.table), is, columnType{want.kind, 6}),
 				remedy: "the table was not made by lockrun init: rename it and run lockrun init, or name another with ?table="}
+		}
+	}
+	return nil
+}
+
+// columnNames are the columns that the tables are made with, by CREATE statement.
+var columnNames = regexp.MustCompile(`(?m)^  ([a-z_]+) `)
+
+// examine is check, and asks for every column by its name. A connection does not: a run finds a missing one itself.
+func (t tables) examine(ctx context.Context, c *conn, setup string) error {
+	if err := t.check(ctx, c, setup); err != nil {
+		return err
+	}
+	for i, table := range t.all() {
+		var columns []string
+		for _, m := range columnNames.FindAllStringSubmatch(ddl[i], -1) {
+			columns = append(columns, m[1])
+		}
+		if _, err := c.query(ctx, "SELECT "+strings.Join(columns, ", ")+" FROM "+table+" LIMIT 0"); err != nil {
+			return inPhase("looking at the tables", err)
 		}
 	}
 	return nil

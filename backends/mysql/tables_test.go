@@ -61,8 +61,21 @@ func TestWhatAnAdministratorHasToMend(t *testing.T) {
 			defer b.Close()
 			_, err := b.Acquire(within(t, 20*time.Second), request("k"))
 			unknown(t, err, true, c.words...)
+			failed := func(c backends.Check) bool { return !c.OK && c.Remedy != "" }
+			if checks := b.(backends.Doctor).Doctor(within(t, 20*time.Second)); !slices.ContainsFunc(checks, failed) {
+				t.Errorf("the doctor finds nothing: %+v", checks)
+			}
 		})
 	}
+}
+
+// What is there and cannot be used is no success of init.
+func TestInitFindsAMissingColumn(t *testing.T) {
+	s := newStore(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+	s.m.Exec("ALTER TABLE " + s.table + "_history DROP COLUMN duration_us")
+	b := open(t, s.url, backends.Options{})
+	defer b.Close()
+	unknown(t, b.(backends.Initer).Init(within(t, 20*time.Second)), true, "duration_us", "init --print")
 }
 
 // KEY-02 on a table that somebody made after an old recipe, with the columns that a reader would expect.

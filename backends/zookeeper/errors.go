@@ -147,6 +147,8 @@ func (b *backend) adviseConnection(err error) (string, bool) {
 		return "check host and port, and that the server runs", false
 	case errors.Is(err, errNoAnswer), errors.Is(err, errOverdue), errors.Is(err, context.DeadlineExceeded), isBroken(err):
 		return upRemedy, false
+	case b.c.tls != nil && backends.IsHangUp(err): // before there was a connection
+		return "name the servers' secureClientPort, or leave tls out where there is no TLS on that port", false
 	}
 	return "see lockrun doctor", false
 }

@@ -124,7 +124,7 @@ func TestTLS(t *testing.T) {
 		words string
 	}{
 		"plain against TLS": {"zookeeper://" + z.Addr() + "/x", "tls=true"},
-		"TLS against plain": {strings.Replace(s.url, z.Addr(), plain.Addr(), 1), "TLS with " + plain.Addr()},
+		"TLS against plain": {strings.Replace(s.url, z.Addr(), plain.Addr(), 1), "secureClientPort"},
 		"another authority": {secure + testserver.NewCerts(t).CAFile, "check ca"},
 		"another name":      {s.url + "&server_name=other.example", "server_name"},
 		"no certificate":    {secure + certs.CAFile, "certificate"},

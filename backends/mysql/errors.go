@@ -114,6 +114,9 @@ func (p *pool) explain(ctx context.Context, f *fault, e *backends.Error) string 
 	case errors.Is(err, errClosed):
 		e.Permanent = true
 		return "the backend is closed"
+	case broken(err) && f.phase == phaseTLS && len(p.server.config.TLS.Certificates) > 0: // which is how servers refuse one
+		e.Remedy = "check that the server knows the authority of cert, that this is MySQL's port, and that the server is not restarting"
+		return "the server closed the connection"
 	case broken(err) && f.phase != "asking":
 		e.Remedy = "check that this is MySQL's port, and that the server is not restarting"
 		return "the server closed the connection"

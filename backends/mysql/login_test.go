@@ -94,6 +94,17 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// A server does not say that it refuses a client's certificate.
+func TestAClientCertificateOfAnotherAuthority(t *testing.T) {
+	certs, other := testserver.NewCerts(t), testserver.NewCerts(t).Client
+	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{TLS: certs})
+	pair := "&cert=" + url.QueryEscape(other.CertFile) + "&key=" + url.QueryEscape(other.KeyFile)
+	b := open(t, "mysql://root@"+m.Addr()+"/lockrun?ca="+url.QueryEscape(certs.CAFile)+pair, backends.Options{})
+	defer b.Close()
+	_, err := b.Acquire(within(t, 20*time.Second), request("k"))
+	unknown(t, err, false, "TLS", "cert")
+}
+
 func TestTLSAgainstAServerWithout(t *testing.T) {
 	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
 	b := open(t, m.URL()+"?tls=true", backends.Options{})

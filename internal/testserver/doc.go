@@ -1,7 +1,7 @@
 // Package testserver starts real servers for tests and measurements: Redis alone, under sentinels, as a cluster and as
-// independent servers for a quorum, MariaDB alone and as a Galera cluster, Kafka alone and as a
-// cluster, in a version of one's choice. A [Proxy] in front of any of them loses
-// replies, swallows requests, resets, delays and refuses.
+// independent servers for a quorum, MariaDB alone and as a Galera cluster, MySQL 8.0 and 5.7, Kafka alone
+// and as a cluster, in a version of one's choice. A [Proxy] in front of any of them loses replies, swallows requests, resets,
+// delays and refuses.
 //
 //	r := testserver.StartRedis(t, testserver.RedisConfig{})
 //	r.URL()                 // redis://127.0.0.1:17042

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -25,9 +26,10 @@ type MariaDBConfig struct {
 	member bool      // of a Galera cluster, and ready only when it is in step
 }
 
-// MariaDB is one MariaDB server.
+// MariaDB is one server of MariaDB, or of MySQL: see StartMySQL.
 type MariaDB struct {
 	*Process
+	mysql  *mysqlBuild // nil: it is MariaDB
 	port   int
 	dir    string
 	config MariaDBConfig
@@ -44,20 +46,26 @@ func StartMariaDB(t TB, config MariaDBConfig) *MariaDB {
 
 func startMariaDB(t TB, config MariaDBConfig, template func() (string, error)) *MariaDB {
 	t.Helper()
-	m := &MariaDB{config: config, dir: newFolder(t, "mariadb")}
-	if !config.Clock.IsZero() {
+	return startDatabase(t, &MariaDB{config: config}, template)
+}
+
+// startDatabase starts a server whose data begin as a copy of template.
+func startDatabase(t TB, m *MariaDB, template func() (string, error)) *MariaDB {
+	t.Helper()
+	m.dir = newFolder(t, "mariadb")
+	if !m.config.Clock.IsZero() {
 		Need(t, "libfaketime.so.1")
-		m.offset = time.Until(config.Clock)
+		m.offset = time.Until(m.config.Clock)
 	}
 	source, err := template()
 	if err == nil {
-		err = own(m.dir)
+		err = m.own(m.dir)
 	}
 	if err == nil {
 		err = m.fill(source)
 	}
 	if err != nil {
-		t.Fatalf("preparing the data of MariaDB: %v", err)
+		t.Fatalf("preparing the data of %s: %v", m.program(), err)
 	}
 	if err := m.connect(); err != nil {
 		t.Fatalf("%v", err)
@@ -82,10 +90,10 @@ func (m *MariaDB) choose(source string) (spec, error) {
 	if m.port, err = freePort(); err != nil {
 		return spec{}, err
 	}
-	user, err := databaseUser()
+	user, err := m.user()
 	return spec{
-		name:  fmt.Sprintf("mariadbd on port %d", m.port),
-		argv:  append([]string{find("mariadbd")}, m.args()...),
+		name:  fmt.Sprintf("%s on port %d", filepath.Base(m.program()), m.port),
+		argv:  append([]string{m.program()}, m.args()...),
 		env:   append(m.faketime(), m.config.Env...),
 		user:  user,
 		log:   filepath.Join(m.dir, "log"),
@@ -96,10 +104,37 @@ func (m *MariaDB) choose(source string) (spec, error) {
 	}, err
 }
 
-// args is mariadbd's command line. What a power cut would lose may be lost; what a kill -9 would, may not.
+// program is the server's.
+func (m *MariaDB) program() string {
+	if m.mysql != nil {
+		return m.mysql.program()
+	}
+	return find("mariadbd")
+}
+
+// user is whom the server runs as. nil means this process's own user.
+func (m *MariaDB) user() (*syscall.Credential, error) {
+	if m.mysql != nil {
+		return nil, nil
+	}
+	return databaseUser()
+}
+
+// own gives the server's user dir and all in it.
+func (m *MariaDB) own(dir string) error {
+	if m.mysql != nil {
+		return nil
+	}
+	return own(dir)
+}
+
+// args is the server's command line. What a power cut would lose may be lost; what a kill -9 would, may not.
 func (m *MariaDB) args() []string {
-	a := append([]string{"--no-defaults"}, innodbOptions...)
-	a = append(a, "--datadir="+m.data(), "--socket="+m.Socket(), "--port="+strconv.Itoa(m.port), "--bind-address=127.0.0.1",
+	a := append([]string{"--no-defaults", "--datadir=" + m.data()}, innodbOptions...)
+	if m.mysql != nil {
+		a = m.mysql.args(m.data())
+	}
+	a = append(a, "--socket="+m.Socket(), "--port="+strconv.Itoa(m.port), "--bind-address=127.0.0.1",
 		"--pid-file="+filepath.Join(m.dir, "pid"), "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=2",
 		"--max-connections=300", "--innodb-buffer-pool-load-at-startup=OFF")
 	if c := m.config.TLS; c != nil {
@@ -123,7 +158,7 @@ func (m *MariaDB) fill(source string) error {
 	if err := copyFolder(source, m.data()); err != nil {
 		return err
 	}
-	return own(m.data())
+	return m.own(m.data())
 }
 
 func (m *MariaDB) data() string { return filepath.Join(m.dir, "data") }

@@ -43,10 +43,7 @@ var folders = []string{"/usr/sbin", "/usr/local/sbin", "/usr/local/bin",
 // has to be tested. Servers are for full runs only, so that under -short, too, the test is skipped.
 func Need(t TB, programs ...string) {
 	t.Helper()
-	// A program that measures has no flags of package testing to ask.
-	if testing.Testing() && testing.Short() {
-		t.Skipf("needs %s, which -short leaves out", strings.Join(programs, ", "))
-	}
+	notShort(t, strings.Join(programs, ", "))
 	for _, p := range programs {
 		if find(p) != "" {
 			continue
@@ -55,6 +52,15 @@ func Need(t TB, programs ...string) {
 			t.Fatalf("%s is required here (LOCKRUN_TEST_REQUIRE), but missing: apt-get install %s", p, packages[p])
 		}
 		t.Skipf("%s is missing here: apt-get install %s", p, packages[p])
+	}
+}
+
+// notShort skips the test under -short.
+func notShort(t TB, what string) {
+	t.Helper()
+	// A program that measures has no flags of package testing to ask.
+	if testing.Testing() && testing.Short() {
+		t.Skipf("needs %s, which -short leaves out", what)
 	}
 }
 

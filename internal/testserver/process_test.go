@@ -57,30 +57,7 @@ func TestServersDieWithTheTestProcess(t *testing.T) {
 		select {}
 	}
 	Need(t, "redis-server", "mariadbd", "mariadb-install-db")
-	cmd := exec.Command(os.Args[0], "-test.run=^TestServersDieWithTheTestProcess$")
-	cmd.Env = append(os.Environ(), asHelper+"=1")
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var redis, mariadb int
-	var dir string
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if n, _ := fmt.Sscanf(lines.Text(), "pids %d %d %s", &redis, &mariadb, &dir); n == 3 {
-			break
-		}
-	}
-	cmd.Process.Kill()
-	cmd.Wait()
-	if redis == 0 || mariadb == 0 {
-		t.Fatal("the helper started no servers")
-	}
-	for _, pid := range []int{redis, mariadb} {
-		await(t, fmt.Sprintf("process %d ending", pid), func() error { return gone(pid) })
-	}
+	dir := outlived(t)
 	// What it left on disk is taken away by a later process, once it is certain that nobody is just making it.
 	sweep()
 	if _, err := os.Stat(dir); err != nil {
@@ -94,6 +71,47 @@ func TestServersDieWithTheTestProcess(t *testing.T) {
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder of a killed process is still there: %v", err)
 	}
+}
+
+// MySQL runs as root where this process does, by an option that could have taken away what makes it die.
+func TestMySQLDiesWithTheTestProcess(t *testing.T) {
+	if os.Getenv(asHelper) != "" {
+		m := StartMySQL(t, MySQL57, MariaDBConfig{})
+		fmt.Printf("pids %d %d %s\n", m.PID(), m.PID(), filepath.Dir(m.dir))
+		select {}
+	}
+	fetchedMySQL(t, MySQL57)
+	os.RemoveAll(outlived(t))
+}
+
+// outlived runs the test that calls it as a helper, kills it when it has told two pids and a folder, and waits for the
+// processes to end. It returns the folder.
+func outlived(t *testing.T) (dir string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), asHelper+"=1")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var one, other int
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if n, _ := fmt.Sscanf(lines.Text(), "pids %d %d %s", &one, &other, &dir); n == 3 {
+			break
+		}
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	if one == 0 || other == 0 {
+		t.Fatal("the helper started no servers")
+	}
+	for _, pid := range []int{one, other} {
+		await(t, fmt.Sprintf("process %d ending", pid), func() error { return gone(pid) })
+	}
+	return dir
 }
 
 // gone returns nil when a process has ended, be it that nobody has reaped it yet.

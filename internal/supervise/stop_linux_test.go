@@ -3,6 +3,7 @@ package supervise
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -255,4 +256,29 @@ func TestUnkillable(t *testing.T) {
 		t.Errorf("%+v", rep)
 	}
 	eventually(t, "the cgroup is empty", func() bool { return os.Remove(cg) == nil })
+}
+
+// A chain of processes, each of which ends as soon as it has started the next, is met by no look at /proc for certain. It is
+// not taken for gone while it lives.
+func TestChainIsNotTakenForGone(t *testing.T) {
+	const chain = `$SIG{TERM} = $SIG{HUP} = "IGNORE"; $end = time + 3; while (time < $end) { exit if fork } mkdir $ARGV[0]`
+	perl, err := exec.LookPath("perl")
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, policy := range []Policy{Wait, Kill} {
+		began, end := time.Now(), filepath.Join(t.TempDir(), "end")
+		rep := run(t, plan{Argv: []string{perl, "-e", chain, end}, Descendants: policy, Grace: 100 * time.Millisecond})
+		_, err := os.Stat(end)
+		switch ended := err == nil; {
+		case policy == Wait && !(rep.Gone && ended):
+			t.Errorf("%+v; came to its end: %v", rep, ended)
+		case policy == Kill && rep.Gone && !ended:
+			time.Sleep(time.Until(began.Add(4 * time.Second)))
+			if _, err := os.Stat(end); err == nil {
+				t.Errorf("it went on after %+v", rep)
+			}
+		}
+		t.Logf("%+v after %v", rep, time.Since(began))
+	}
 }

@@ -41,38 +41,78 @@ func deadChild() int {
 
 // countLeft is how many descendants live after COMMAND has ended. Its common answer, none, costs two small reads: the
 // kernel's own lists of children. A living descendant has a living ancestor that is our child, because we are a
-// subreaper; so no child but the guard means no descendant.
+// subreaper; so no child but the guard means no descendant. A look at all of /proc alone would not do: it takes its time, in
+// which a process that forks and ends has been passed by.
 func (t *Tree) countLeft() int {
-	if t.subreaper && t.onlyGuard(t.self) && (t.thread == t.self || t.onlyGuard(t.thread)) {
+	if t.subreaper && t.onlyGuard() {
 		return 0
 	}
-	if list, ok := t.survey(); ok {
-		return len(list)
+	list, ok := t.survey()
+	switch {
+	case !ok:
+		return t.countBlind()
+	case len(list) == 0 && t.subreaper && t.hasUnseen():
+		return 1
 	}
-	return t.countBlind()
+	return len(list)
 }
 
-// onlyGuard reads the children of one thread: COMMAND and the guard belong to the thread that started them, and orphans
-// are given to the main thread. What the kernel prints can miss an entry only if one before it is just being reaped,
-// which nobody but us does. The /proc of another namespace has no such thread of ours.
-func (t *Tree) onlyGuard(thread int) bool {
-	path := "/proc/self/task/" + strconv.Itoa(thread) + "/children"
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return false
+func (t *Tree) onlyGuard() bool {
+	list, ok := t.children()
+	for _, pid := range list {
+		ok = ok && pid == t.guard.pid
 	}
-	defer unix.Close(fd)
-	var buf [256]byte
-	n, err := unix.Read(fd, buf[:])
-	if err != nil {
-		return false
-	}
-	for _, f := range strings.Fields(string(buf[:max(n, 0)])) {
-		if f != strconv.Itoa(t.guard.pid) {
+	return ok
+}
+
+// hasUnseen tells whether we have a child that is of the tree, and buries those that are dead first: what they leave behind
+// is our child as well, but only after they have died.
+func (t *Tree) hasUnseen() bool {
+	for range 100 {
+		list, _ := t.children()
+		dead := false
+		for _, pid := range list {
+			p, alive := look(pid)
+			switch {
+			case pid == t.guard.pid:
+			case alive && p.pgrp != t.ownGroup && p.start >= t.since:
+				return true
+			case !alive && !t.isForeign(pid, boottime.Now()):
+				wait4(pid, nil, unix.WNOHANG)
+				dead = true
+			}
+		}
+		if !dead {
 			return false
 		}
 	}
 	return true
+}
+
+// children are ours, dead ones included; false where they cannot be told. COMMAND and the guard belong to the thread that
+// started them, and orphans are given to the main thread. What the kernel prints can miss an entry only if one before it
+// is just being reaped, which nobody but us does. The /proc of another namespace has no such threads of ours.
+func (t *Tree) children() ([]int, bool) {
+	list, ok := childrenOf(nil, t.self)
+	if t.thread != t.self && ok {
+		list, ok = childrenOf(list, t.thread)
+	}
+	return list, ok
+}
+
+func childrenOf(list []int, thread int) ([]int, bool) {
+	fd, err := unix.Open("/proc/self/task/"+strconv.Itoa(thread)+"/children", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return list, false
+	}
+	defer unix.Close(fd)
+	var buf [4096]byte
+	n, err := unix.Read(fd, buf[:])
+	for f := range strings.FieldsSeq(string(buf[:max(n, 0)])) {
+		pid, _ := strconv.Atoi(f)
+		list = append(list, pid)
+	}
+	return list, err == nil
 }
 
 // countBlind does without /proc. Only without a guard do "no children" and "nobody left" mean the same.

@@ -187,7 +187,7 @@ func (m *minder) mind() int {
 		return codeOK
 	}
 	silence()
-	m.release(m.keep(a.g))
+	m.release(m.keep(a.g), a.g.sentAt)
 	return codeOK
 }
 
@@ -235,9 +235,10 @@ func (m *minder) gone(ctx context.Context) bool {
 }
 
 // release gives the lease back as a crash: the script's own release would have come before.
-func (m *minder) release(why string) {
+func (m *minder) release(why string, since time.Duration) {
 	if why == "" {
 		return
 	}
-	_ = m.r.release(backends.End{Outcome: backends.Crashed, Reason: why}) // where it fails the lease runs out by itself
+	// Where it fails the lease runs out by itself.
+	_ = m.r.release(backends.End{Outcome: backends.Crashed, Reason: why, Duration: bootNow() - since})
 }

@@ -148,10 +148,11 @@ static void await_orphanhood(struct guard *g) {
 		usleep(i < 100 ? 50 : 1000);
 }
 
-// give_terminal_back undoes what lockrun cannot undo any more.
+// give_terminal_back undoes what lockrun cannot undo any more. A COMMAND that is a shell has given the terminal to a group of
+// its own making, which is known once those in it have been found.
 static void give_terminal_back(struct guard *g) {
 	int fg;
-	if (g->tty >= 0 && !ioctl(g->tty, TIOCGPGRP, &fg) && fg == g->tree.child)
+	if (g->tty >= 0 && !ioctl(g->tty, TIOCGPGRP, &fg) && (fg == g->tree.child || tree_had_group(fg)))
 		ioctl(g->tty, TIOCSPGRP, &g->tree.own_pgrp);
 }
 
@@ -190,6 +191,7 @@ void lockrun_guard(const char *marker) {
 	// What cannot be killed keeps the guard, and with it the proof that the holder is not dead yet.
 	for (int quiet = 0, ms = 1; quiet < 2; ms = ms < 500 ? ms * 2 : 1000) {
 		quiet = tree_kill(&g.tree) ? 0 : quiet + 1;
+		give_terminal_back(&g);
 		if (quiet < 2)
 			pause_ms(quiet ? 1 : ms);
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -47,11 +48,13 @@ func runGuard(marker string) {
 	}
 	g.awaitOrphanhood()
 	g.lockrunLives = false
-	g.giveTerminalBack()
+	g.giveTerminalBack(nil)
 	g.strike()
 	// What cannot be killed keeps the guard, and with it the proof that the holder is not dead yet.
 	for quiet, pause := 0, time.Millisecond; quiet < 2; pause = min(2*pause, time.Second) {
-		if g.kill() > 0 {
+		killed := g.kill()
+		g.giveTerminalBack(killed)
+		if len(killed) > 0 {
 			quiet = 0
 			time.Sleep(pause)
 		} else {
@@ -122,7 +125,7 @@ func (g *guardProcess) late() bool {
 	deadline := g.deadline
 	g.strike()
 	for quiet, pause := 0, time.Millisecond; quiet < 2; pause = min(2*pause, 100*time.Millisecond) {
-		if g.kill() > 0 {
+		if len(g.kill()) > 0 {
 			quiet = 0
 		} else {
 			quiet++
@@ -147,12 +150,14 @@ func (g *guardProcess) awaitOrphanhood() {
 	}
 }
 
-// giveTerminalBack undoes what lockrun cannot undo any more.
-func (g *guardProcess) giveTerminalBack() {
+// giveTerminalBack undoes what lockrun cannot undo any more. A COMMAND that is a shell has given the terminal to a group of its
+// own making, which is known once those in it have been found.
+func (g *guardProcess) giveTerminalBack(struck []proc) {
 	if g.tty == 0 {
 		return
 	}
-	if fg, err := unix.IoctlGetInt(g.tty, unix.TIOCGPGRP); err == nil && fg == g.child {
+	if fg, err := unix.IoctlGetInt(g.tty, unix.TIOCGPGRP); err == nil &&
+		(fg == g.child || slices.ContainsFunc(struck, func(p proc) bool { return p.pgrp == fg })) {
 		unix.IoctlSetPointerInt(g.tty, unix.TIOCSPGRP, g.ownGroup)
 	}
 }
@@ -184,9 +189,9 @@ func (g *guardProcess) send(list []proc) {
 	}
 }
 
-// kill kills what is left and returns how many there were.
-func (g *guardProcess) kill() int {
+// kill kills what is left and returns it.
+func (g *guardProcess) kill() []proc {
 	list := g.members(true)
 	g.send(list)
-	return len(list)
+	return list
 }

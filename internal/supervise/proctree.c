@@ -282,6 +282,13 @@ void tree_strike(struct tree *t) {
 	kill_members(t, &procs);
 }
 
+int tree_had_group(pid_t pgrp) {
+	for (int i = 0; i < procs.n; i++)
+		if (procs.p[i].member && procs.p[i].pgrp == pgrp)
+			return 1;
+	return 0;
+}
+
 int tree_kill(struct tree *t) {
 	look_around(t, &procs);
 	recognise(t, &procs, 1);

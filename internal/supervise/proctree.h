@@ -26,6 +26,9 @@ void tree_census(struct tree *t);
 // tree_strike kills what it can find at once, without a look that might hang in a sick process.
 void tree_strike(struct tree *t);
 
+// tree_had_group tells whether this was the process group of one of those whom the last strike, or kill, has met.
+int tree_had_group(pid_t pgrp);
+
 // tree_kill kills what is left and returns how many there were; zombies do not count.
 int tree_kill(struct tree *t);
 

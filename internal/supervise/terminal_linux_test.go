@@ -267,6 +267,27 @@ func TestTerminalComesBack(t *testing.T) {
 	}
 }
 
+// A COMMAND that is a shell gives the terminal to a group of its own making. It comes back all the same.
+func TestTerminalComesBackFromAShellsJob(t *testing.T) {
+	s := newSession(t)
+	pidfile := filepath.Join(s.dir, "pid")
+	line := s.lockrun(`set -m; P=$PPID; sh -c 'echo $$ '$P' >` + pidfile + `; read x </dev/tty; true'; true`)
+	write(t, s.dir+"/outer", line+"\nsleep 0.5; read y; echo \"outer <$y>\"\n", 0o700) // as above
+	s.send("sh " + s.dir + "/outer")
+	var child, lockrun int
+	eventually(t, "the job runs", func() bool {
+		n, _ := fmt.Sscan(contents(pidfile), &child, &lockrun)
+		return n == 2
+	})
+	awaitGuard(t, lockrun)
+	eventually(t, "the job has the terminal", func() bool { return hasTerminal(child) })
+	syscall.Kill(lockrun, syscall.SIGKILL)
+	eventually(t, "the job is dead", func() bool { return !alive(child) })
+	s.send("typed")
+	s.await("outer <typed>")
+	s.owned()
+}
+
 // hasTerminal tells whether the process is in the foreground group of its terminal.
 func hasTerminal(pid int) bool {
 	text := contents(fmt.Sprintf("/proc/%d/stat", pid))

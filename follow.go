@@ -135,7 +135,7 @@ func (f *follower) run(ctx context.Context) error {
 			f.c.ui.warn("the history cannot be followed, trying again: %v", err)
 		}
 		f.away = true
-		sleep(ctx, max(time.Second, f.c.cfg.Interval))
+		backends.Sleep(ctx, max(time.Second, f.c.cfg.Interval))
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (f *follower) poll(ctx context.Context, q backends.Query) error {
 				return err
 			}
 		}
-		if !sleep(ctx, max(f.c.cfg.Interval, followBusy*slices.Min(f.took))) {
+		if !backends.Sleep(ctx, max(f.c.cfg.Interval, followBusy*slices.Min(f.took))) {
 			return ctx.Err()
 		}
 	}

@@ -190,7 +190,7 @@ type stalling struct {
 func (b stalling) History(ctx context.Context, q backends.Query) ([]backends.Record, error) {
 	if d := time.Duration(b.still.Load()); d > 0 {
 		defer b.met.Add(1)
-		if !sleep(ctx, d) {
+		if !backends.Sleep(ctx, d) {
 			return nil, &backends.Error{Op: "history", Backend: "test:", Err: ctx.Err(), Remedy: "look"}
 		}
 	}

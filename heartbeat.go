@@ -177,7 +177,7 @@ func (k *keeper) await(ctx context.Context, due time.Duration) bool {
 		if left <= 0 {
 			return ctx.Err() == nil
 		}
-		if !sleep(ctx, min(left, k.look())) {
+		if !backends.Sleep(ctx, min(left, k.look())) {
 			return false
 		}
 	}
@@ -305,20 +305,5 @@ func (k *keeper) whenLost(f func()) {
 	k.mu.Unlock()
 	if already {
 		f()
-	}
-}
-
-// sleep waits for d and tells whether it did; false means that ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

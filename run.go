@@ -311,7 +311,7 @@ func (r *runner) release(end backends.End) error {
 	defer r.hurry(cancel)()
 	for back := (backoff{first: 20 * time.Millisecond, most: 500 * time.Millisecond}); ; {
 		err := r.lease.Release(ctx, end)
-		if err == nil || errors.Is(err, backends.ErrLost) || backends.IsPermanent(err) || !sleep(ctx, back.next()) {
+		if err == nil || errors.Is(err, backends.ErrLost) || backends.IsPermanent(err) || !backends.Sleep(ctx, back.next()) {
 			return err
 		}
 	}

@@ -64,7 +64,7 @@ func (a *acquirer) acquire(ctx, patience context.Context) (granted, error) {
 				a.silent(err)
 			}
 			silent = true
-			sleep(patience, min(back.next(), a.left(start)))
+			backends.Sleep(patience, min(back.next(), a.left(start)))
 			continue
 		case !errors.As(err, &held) || a.req.Last || patience.Err() != nil:
 			return g, err
@@ -94,7 +94,7 @@ func (a *acquirer) pause(patience context.Context, start, d time.Duration) {
 	left := a.left(start)
 	w, ok := a.b.(backends.Waiter)
 	if !ok {
-		sleep(patience, min(d, left))
+		backends.Sleep(patience, min(d, left))
 		return
 	}
 	ctx, cancel := patience, context.CancelFunc(func() {})
@@ -103,7 +103,7 @@ func (a *acquirer) pause(patience context.Context, start, d time.Duration) {
 	}
 	defer cancel()
 	if err := w.Wait(ctx, a.req); err != nil && ctx.Err() == nil {
-		sleep(ctx, min(d, left))
+		backends.Sleep(ctx, min(d, left))
 	}
 }
 
@@ -126,7 +126,7 @@ func (a *acquirer) ask(ctx, patience context.Context) (granted, error) {
 			why = err
 		}
 		d := back.next()
-		if backends.IsPermanent(err) || a.now()+d >= giveUp || !sleep(patience, d) {
+		if backends.IsPermanent(err) || a.now()+d >= giveUp || !backends.Sleep(patience, d) {
 			return granted{}, why
 		}
 	}

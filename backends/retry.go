@@ -16,8 +16,11 @@ func UntilAnswered(ctx context.Context, f func() error) error {
 	}
 }
 
-// Sleep waits for d and tells whether it has passed before ctx ended.
+// Sleep waits for d and tells whether it has passed before ctx ended; where both are over already, ctx counts.
 func Sleep(ctx context.Context, d time.Duration) bool {
+	if ctx.Err() != nil {
+		return false
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/lockrun/lockrun/backends"
 )
 
 // route knows which server has a bucket: the only thing in which single server, Sentinel and Cluster differ.
@@ -125,14 +127,7 @@ func (k *known) close() {
 
 // pause waits for about d, with jitter, or until ctx ends, and tells which.
 func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d/2 + rand.N(d))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return backends.Sleep(ctx, d/2+rand.N(d))
 }
 
 // movedTo is the address in a MOVED or ASK answer, "" where there is none.

@@ -266,6 +266,8 @@ func (b *Kafka) properties() map[string]string {
 		"replica.fetch.backoff.ms":              "100",
 		"log.retention.check.interval.ms":       "1000",
 		"log.initial.task.delay.ms":             "500",
+		// A broker that no controller has answered by then ends, which is no reason to end a test before its patience does.
+		"initial.broker.registration.timeout.ms": fmt.Sprint(patience.Milliseconds()),
 	}
 	if n == 1 {
 		// There is nobody to fail over to, and a busy machine must not fence it. A restarted one waits until its session is over.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,22 +62,34 @@ func (h *host) crowd(key string, many int) {
 }
 
 // LSE-03: short jobs with many beats, half of them told to end at any moment. The key is free after each, and was given
-// back: nothing is left to run out.
+// back: nothing is left to run out. A server that does not answer an acquire in the time that TERM leaves it is the exception.
 func (h *host) checkShortRuns(few int) {
 	const key = "short-lived"
+	slow := 0
 	for i := range rounds.Of(few, 500) {
-		h.sub(fmt.Sprint("run ", i), func(h *host) { h.shortRun(key, i%2 == 1) })
+		h.sub(fmt.Sprint("run ", i), func(h *host) {
+			if h.shortRun(key, i%2 == 1) {
+				slow++
+			}
+		})
 	}
 	for line := range strings.Lines(h.lockrun(0, "history", "--json", "-n", "1000", key).stdout()) {
 		var r struct{ Outcome string }
-		if err := json.Unmarshal([]byte(line), &r); err != nil || r.Outcome == "crashed" {
+		err := json.Unmarshal([]byte(line), &r)
+		if r.Outcome == "crashed" {
+			slow--
+		}
+		if err != nil || slow < 0 {
 			h.t.Errorf("it was not given back: %s", line)
 		}
 	}
 }
 
-func (h *host) shortRun(key string, told bool) {
-	r := h.start("--key", key, "--ttl", "2s", "--heartbeat", "20ms", "--", "sleep", fmt.Sprint(rand.N(80*time.Millisecond).Seconds()))
+// shortRun tells whether the run was ended before its job began and the server was too slow to take the lease back.
+func (h *host) shortRun(key string, told bool) (slow bool) {
+	started := h.file(fmt.Sprint(key, ".", h.runs.Load()))
+	r := h.start("--key", key, "--ttl", "2s", "--heartbeat", "20ms", "--", "sh", "-c", `: >"$1"; exec sleep "$2"`, "job",
+		started, fmt.Sprint(rand.N(80*time.Millisecond).Seconds()))
 	if told {
 		time.Sleep(rand.N(100 * time.Millisecond)) // the moment, anywhere between the start and the end
 		_ = r.cmd.Process.Signal(syscall.SIGTERM)  // which it may have met already
@@ -89,9 +102,17 @@ func (h *host) shortRun(key string, told bool) {
 	case code != 0 && (code != 143 || !told):
 		h.t.Fatalf("it ended with %d: %s", code, r.stderr())
 	}
-	if s := h.status(key); s["state"] != "free" {
+	s := h.status(key)
+	_, never := os.Stat(started)
+	if s["state"] == "held" && r.code() == 143 && never != nil {
+		h.t.Logf("ended in the middle of an acquire that nobody answered: %v", s)
+		h.await("the lease runs out", func() bool { s = h.status(key); return s["state"] == "free" })
+		return true
+	}
+	if s["state"] != "free" {
 		h.t.Fatalf("after an end with %d it is %v", r.code(), s)
 	}
+	return false
 }
 
 // CNC-03: many start at once where nothing is yet, each with a key of its own. at names a fresh store for each round; where

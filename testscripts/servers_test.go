@@ -98,7 +98,16 @@ func TestServersCluster(t *testing.T) {
 
 func TestServersMariaDB(t *testing.T) {
 	t.Parallel()
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	databaseFleet(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+// MySQL with all that it measures of itself, as it is by default.
+func TestServersMySQL(t *testing.T) {
+	t.Parallel()
+	databaseFleet(t, testserver.StartMySQL(t, testserver.MySQL80, testserver.MariaDBConfig{Args: []string{"--performance-schema=ON"}}))
+}
+
+func databaseFleet(t *testing.T, m *testserver.MariaDB) {
 	m.Exec("CREATE USER lockrun IDENTIFIED BY '" + password + "'")
 	m.Exec("GRANT SELECT, INSERT, UPDATE, DELETE ON " + testserver.Database + ".* TO lockrun")
 	f := &fleet{host: newHost(t, m.URLFor("lockrun", password), password), wrong: m.URLFor("lockrun", wrongPassword),

@@ -27,7 +27,10 @@ func listening(m *testserver.MariaDB) string {
 // A release wakes who waits long before the second is over for which it listens: nothing is asked between, but for the
 // goodbye. A session that was left over by an earlier holder of the key, whose host may be dead, does not stand in the way.
 func TestAReleaseRingsTheBell(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	aReleaseRingsTheBell(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func aReleaseRingsTheBell(t *testing.T, m *testserver.MariaDB) {
 	s := newStore(t, m)
 	dead, holder := s.open(t, backends.Options{}), s.open(t, backends.Options{})
 	defer dead.Close()
@@ -56,7 +59,10 @@ func TestAReleaseRingsTheBell(t *testing.T) {
 // A bell that goes off because its session was cut ends no wait. Who heard it goes on by looking, and not without a pause;
 // the release is noticed without it.
 func TestABellThatIsLost(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	aBellThatIsLost(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func aBellThatIsLost(t *testing.T, m *testserver.MariaDB) {
 	s := newStore(t, m)
 	addr, asked := counter(t, m.Addr())
 	holder, waiter := s.open(t, backends.Options{}), open(t, s.at(addr), backends.Options{})
@@ -85,7 +91,10 @@ func TestABellThatIsLost(t *testing.T) {
 
 // A limit for statements that is shorter than a second of listening ends no wait.
 func TestListeningThatIsCutShort(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{Args: []string{"--max-statement-time=0.3"}})
+	listeningThatIsCutShort(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{Args: []string{"--max-statement-time=0.3"}}))
+}
+
+func listeningThatIsCutShort(t *testing.T, m *testserver.MariaDB) {
 	s := newStore(t, m)
 	holder, waiter := s.open(t, backends.Options{}), s.open(t, backends.Options{})
 	defer holder.Close()
@@ -102,7 +111,10 @@ func TestListeningThatIsCutShort(t *testing.T) {
 
 // Those who wait take turns, each woken by the one before.
 func TestWaitersTakeTurns(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	waitersTakeTurns(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func waitersTakeTurns(t *testing.T, m *testserver.MariaDB) {
 	s := newStore(t, m)
 	holder := s.open(t, backends.Options{})
 	defer holder.Close()

@@ -25,7 +25,10 @@ func doctor(t *testing.T, b backends.Backend) map[string]backends.Check {
 }
 
 func TestDoctor(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	doctorTells(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func doctorTells(t *testing.T, m *testserver.MariaDB) {
 	good := newStore(t, m)
 	for name, c := range map[string]struct {
 		spoil func(s *store) string // returns the URL

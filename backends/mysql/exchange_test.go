@@ -53,7 +53,10 @@ func counter(t *testing.T, upstream string) (string, *atomic.Int64) {
 }
 
 func TestOneExchangeAnOperation(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	oneExchangeAnOperation(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func oneExchangeAnOperation(t *testing.T, m *testserver.MariaDB) {
 	s := newStore(t, m)
 	addr, n := counter(t, m.Addr())
 	b := open(t, s.at(addr), backends.Options{})

@@ -126,9 +126,15 @@ func (s *store) asUser(user, password string) string {
 	return addParam(s.m.URLFor(user, password), "table="+s.table)
 }
 
+// newUser makes a user, or makes it anew, with a password that is written as in SQL.
+func newUser(m *testserver.MariaDB, name, password string) {
+	m.Exec("DROP USER IF EXISTS " + name)
+	m.Exec("CREATE USER " + name + " IDENTIFIED BY " + password)
+}
+
 // user makes a user with the given rights on the store's tables.
 func (s *store) user(name, rights string) string {
-	s.m.Exec("CREATE OR REPLACE USER " + name + " IDENTIFIED BY 'secret'")
+	newUser(s.m, name, "'secret'")
 	for _, suffix := range []string{"", "_keys", "_runs", "_history", "_waiters", "_schema"} {
 		s.m.Exec("GRANT " + rights + " ON lockrun." + s.table + suffix + " TO " + name)
 	}

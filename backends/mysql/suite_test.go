@@ -9,7 +9,10 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	conformance(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func conformance(t *testing.T, m *testserver.MariaDB) {
 	backendtest.Run(t, func(t *testing.T) *backendtest.Store {
 		s := newStore(t, m)
 		return &backendtest.Store{

@@ -15,7 +15,10 @@ import (
 
 // CON-05, and the like: what asking again cannot mend is told at once, with its cause and what to do.
 func TestWhatAnAdministratorHasToMend(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	whatAnAdministratorHasToMend(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func whatAnAdministratorHasToMend(t *testing.T, m *testserver.MariaDB) {
 	for name, c := range map[string]struct {
 		spoil func(s *store) (url string)
 		words []string
@@ -34,7 +37,7 @@ func TestWhatAnAdministratorHasToMend(t *testing.T) {
 		"no version":      {func(s *store) string { s.m.Exec("DELETE FROM " + s.table + "_schema"); return s.url }, []string{"lockrun init"}},
 		"no INSERT right": {func(s *store) string { return s.user("reader", "SELECT") }, []string{"1142", "GRANT"}},
 		"no right at all": {func(s *store) string {
-			s.m.Exec("CREATE OR REPLACE USER nobody IDENTIFIED BY 'secret'")
+			newUser(s.m, "nobody", "'secret'")
 			return s.asUser("nobody", "secret")
 		}, []string{"GRANT", "104"}},
 		"wrong password": {func(s *store) string { s.user("known", everyday); return s.asUser("known", "secret2") },
@@ -80,7 +83,10 @@ func TestInitFindsAMissingColumn(t *testing.T) {
 
 // KEY-02 on a table that somebody made after an old recipe, with the columns that a reader would expect.
 func TestATableMadeByHandIsFound(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	aTableMadeByHand(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func aTableMadeByHand(t *testing.T, m *testserver.MariaDB) {
 	s := bareStore(t, m)
 	m.Exec("CREATE TABLE " + s.table + " (job_name VARCHAR(100) PRIMARY KEY, instance_id VARCHAR(64), expire_time DATETIME," +
 		" attempt_count INT) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
@@ -96,7 +102,10 @@ func TestATableMadeByHandIsFound(t *testing.T) {
 
 // Asking needs SELECT and nothing else.
 func TestAskingNeedsNoRightToWrite(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	askingNeedsNoRightToWrite(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func askingNeedsNoRightToWrite(t *testing.T, m *testserver.MariaDB) {
 	s := newStore(t, m)
 	a := open(t, s.user("writer", everyday), backends.Options{})
 	defer a.Close()
@@ -122,8 +131,11 @@ func TestAskingNeedsNoRightToWrite(t *testing.T) {
 
 // CNC-03: many make the tables at once, in an empty database, and then work in them at once.
 func TestManyInitAtOnce(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
-	for range rounds.Of(3, 100) {
+	manyInit(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}), rounds.Of(3, 100))
+}
+
+func manyInit(t *testing.T, m *testserver.MariaDB, often int) {
+	for range often {
 		s := bareStore(t, m)
 		crowd(t, s, 30, func(b backends.Backend, i int) error {
 			return b.(backends.Initer).Init(within(t, 30*time.Second))
@@ -162,7 +174,10 @@ func crowd(t *testing.T, s *store, n int, f func(b backends.Backend, i int) erro
 
 // What init prints is what it does: somebody else may run it.
 func TestThePlanMakesTheTables(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	thePlanMakesTheTables(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func thePlanMakesTheTables(t *testing.T, m *testserver.MariaDB) {
 	s := bareStore(t, m)
 	b := s.open(t, backends.Options{})
 	defer b.Close()
@@ -181,9 +196,12 @@ func TestThePlanMakesTheTables(t *testing.T) {
 
 // What docs/backends/mysql.md says that whoever runs init needs is enough.
 func TestTheRightsOfInit(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	theRightsOfInit(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func theRightsOfInit(t *testing.T, m *testserver.MariaDB) {
 	s := bareStore(t, m)
-	m.Exec("CREATE USER maker IDENTIFIED BY 'secret'")
+	newUser(m, "maker", "'secret'")
 	m.Exec("GRANT CREATE, INSERT, SELECT ON lockrun.* TO maker")
 	b := open(t, s.asUser("maker", "secret"), backends.Options{})
 	defer b.Close()
@@ -207,7 +225,10 @@ func TestInitWithoutTheRightToCreate(t *testing.T) {
 
 // FOV-04: a primary that becomes read-only is no loss, and no skip; it is asked again, on a new connection.
 func TestAReadOnlyServer(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	aReadOnlyServer(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func aReadOnlyServer(t *testing.T, m *testserver.MariaDB) {
 	s := newStore(t, m)
 	p := testserver.StartProxy(t, m.Addr())
 	b := open(t, strings.Replace(s.user("writer", everyday), m.Addr(), p.Addr(), 1), backends.Options{})
@@ -234,7 +255,10 @@ func TestAReadOnlyServer(t *testing.T) {
 
 // A transaction of somebody else on our rows is waited for, within the context, and then is no answer.
 func TestRowsLockedBySomebodyElse(t *testing.T) {
-	m := testserver.StartMariaDB(t, testserver.MariaDBConfig{})
+	rowsLockedBySomebodyElse(t, testserver.StartMariaDB(t, testserver.MariaDBConfig{}))
+}
+
+func rowsLockedBySomebodyElse(t *testing.T, m *testserver.MariaDB) {
 	s := newStore(t, m)
 	b := s.open(t, backends.Options{Timeout: 2 * time.Second})
 	defer b.Close()

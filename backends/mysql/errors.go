@@ -48,6 +48,7 @@ const (
 	errChanged     = 1020 // MariaDB: the row has changed since the transaction's snapshot
 	errDuplicate   = 1062
 	errUndone      = 3101 // group replication: COMMIT lost its certification
+	errIdle        = 4031 // MySQL from 8.0.24, before it cuts a connection that idled: what was asked meanwhile is not carried out
 	errNoVariable  = 1193
 	errNoTable     = 1146
 	errNoColumn    = 1054
@@ -79,7 +80,8 @@ func collided(err error) bool {
 
 // broken tells whether the connection broke before the answer was complete.
 func broken(err error) bool {
-	return errors.Is(err, driver.ErrInvalidConn) || errors.Is(err, sqldriver.ErrBadConn) || backends.IsHangUp(err)
+	return mysqlCode(err) == errIdle || errors.Is(err, driver.ErrInvalidConn) || errors.Is(err, sqldriver.ErrBadConn) ||
+		backends.IsHangUp(err)
 }
 
 // fail makes the error that a caller gets: what was tried, on which server, in which phase, why, and what to do.

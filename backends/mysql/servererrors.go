@@ -55,6 +55,7 @@ var remedies = map[uint16]remedy{
 	1114: {"the server's table space is full", false},
 	1030: {"look into the server's error log", false},
 
+	errIdle:        {"raise wait_timeout at the server: it is shorter than an exchange takes", false},
 	errLockTimeout: {"a transaction of somebody else holds the rows: look at SHOW ENGINE INNODB STATUS", false},
 	errDeadlock:    {"other transactions kept colliding with ours", false},
 }

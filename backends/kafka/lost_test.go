@@ -299,3 +299,31 @@ func TestANewerFormatStopsThisOne(t *testing.T) {
 		t.Errorf("after the cut: %+v, %v", l, err)
 	}
 }
+
+// A topic that is deleted and made again begins at offset 0 and knows nothing. Tokens rise all the same, and who held a lease
+// is told that it is lost.
+func TestTokensRiseInATopicThatIsMadeAgain(t *testing.T) {
+	s := newStore(t, 1)
+	b := s.open(backends.Options{Timeout: time.Minute})
+	for i := range 3 {
+		l := s.take(b, request("k", i))
+		s.again("release", func(ctx context.Context) error { return l.Release(ctx, backends.End{Outcome: backends.Failed}) })
+	}
+	old := s.take(b, request("k", 3))
+	topics := "kafka-topics.sh --bootstrap-server " + s.cluster.Nodes[0].Inner()
+	s.script(topics + " --delete --topic " + s.topic + "; while " + topics + " --list | grep -qx " + s.topic + "; do :; done")
+	other := s.open(backends.Options{Timeout: time.Minute})
+	if err := other.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if l := s.take(other, request("k", 4)); l.Grant().Token <= old.Grant().Token {
+		t.Errorf("token %d after %d", l.Grant().Token, old.Grant().Token)
+	}
+	err := old.Renew(t.Context(), longLease)
+	for deadline := time.Now().Add(time.Minute); isUnknown(err) && time.Now().Before(deadline); {
+		err = old.Renew(t.Context(), longLease)
+	}
+	if !errors.Is(err, backends.ErrLost) {
+		t.Errorf("the beat of who held it: %v", err)
+	}
+}

@@ -217,8 +217,9 @@ func (s *State) grant(r Record, e *Entry, t int64, res *Result) {
 	if e.Hold > 0 {
 		l.Hold = t + e.Hold
 	}
-	// A token told by another store is kept where it can be; our own is the offset, which begins at 0.
-	own := r.Offset + 1
+	// A token told by another store is kept where it can be. Our own is the time: unlike offsets it goes on where the log's
+	// end was lost, and in a topic that is made again.
+	own := t
 	if e.Token > 0 {
 		own = e.Token
 	}

@@ -51,51 +51,51 @@ func (d Did) String() string {
 	return [...]string{"nothing", "granted", "refused", "renewed", "ended", "undone", "broken", "paused", "resumed", "noted", "stale"}[d]
 }
 
-// The rules, one a case. The record at index i has offset i, so that a first LOCK has token 1.
+// The rules, one a case. The token of a LOCK is its time.
 func TestRules(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"a lease is refused until it runs out, to the millisecond": {
 			{100, 0, lock(alice), "granted"}, {1099, 0, lock(bob), "a"}, {1100, 0, lock(bob), "granted"}},
 		"a beat counts from its own append": {
-			{100, 0, lock(alice), "granted"}, {1000, 0, beat(alice, 1), "renewed"}, {1999, 0, lock(bob), "a"}, {2000, 0, lock(bob), "granted"}},
+			{100, 0, lock(alice), "granted"}, {1000, 0, beat(alice, 100), "renewed"}, {1999, 0, lock(bob), "a"}, {2000, 0, lock(bob), "granted"}},
 		"a beat at the very end comes too late": {
-			{100, 0, lock(alice), "granted"}, {1100, 0, beat(alice, 1), "nothing"}, {1100, 0, lock(bob), "granted"}},
+			{100, 0, lock(alice), "granted"}, {1100, 0, beat(alice, 100), "nothing"}, {1100, 0, lock(bob), "granted"}},
 		"a beat with another token is nobody's": {
-			{100, 0, lock(alice), "granted"}, {200, 0, beat(alice, 2), "nothing"}, {300, 0, beat(bob, 1), "nothing"}},
+			{100, 0, lock(alice), "granted"}, {200, 0, beat(alice, 2), "nothing"}, {300, 0, beat(bob, 100), "nothing"}},
 		"a release frees, once": {
-			{100, 0, lock(alice), "granted"}, {200, 0, release(alice, 1, backends.Failed), "ended"},
-			{201, 0, release(alice, 1, backends.Failed), "nothing"}, {202, 0, lock(bob), "granted"}},
+			{100, 0, lock(alice), "granted"}, {200, 0, release(alice, 100, backends.Failed), "ended"},
+			{201, 0, release(alice, 100, backends.Failed), "nothing"}, {202, 0, lock(bob), "granted"}},
 		"the same owner again is the same lease": {
 			{100, 0, lock(alice), "granted"}, {900, 0, lock(alice), "granted"}, {1899, 0, lock(bob), "a"}},
 		"time stands still where the leader's clock is set back": {
 			{5000, 0, lock(alice), "granted"}, {1000, 0, lock(bob), "a"}, {5999, 0, lock(bob), "a"}, {6000, 0, lock(bob), "granted"}},
 		"nor does a beat under a clock that is set back, and forward again, shorten a lease": {
-			{5000, 0, lock(alice), "granted"}, {1000, 0, beat(alice, 1), "renewed"}, {5500, 0, lock(bob), "a"}, {6000, 0, lock(bob), "granted"}},
+			{5000, 0, lock(alice), "granted"}, {1000, 0, beat(alice, 5000), "renewed"}, {5500, 0, lock(bob), "a"}, {6000, 0, lock(bob), "granted"}},
 		"a new leader whose clock is ahead begins a live lease anew": {
 			{1000, 0, lock(alice), "granted"}, {60000, 1, lock(bob), "a"}, {60999, 1, lock(bob), "a"}, {61000, 1, lock(bob), "granted"}},
 		"and so does one whose clock is behind": {
-			{60000, 0, lock(alice), "granted"}, {1000, 1, lock(bob), "a"}, {1500, 1, beat(alice, 1), "renewed"}, {2499, 1, lock(bob), "a"}, {2500, 1, lock(bob), "granted"}},
+			{60000, 0, lock(alice), "granted"}, {1000, 1, lock(bob), "a"}, {1500, 1, beat(alice, 60000), "renewed"}, {2499, 1, lock(bob), "a"}, {2500, 1, lock(bob), "granted"}},
 		"what had run out under the old leader stays so": {
-			{1000, 0, lock(alice), "granted"}, {2000, 0, beat(bob, 9), "nothing"}, {1500, 1, beat(alice, 1), "nothing"}, {1500, 1, lock(bob), "granted"}},
+			{1000, 0, lock(alice), "granted"}, {2000, 0, beat(bob, 9), "nothing"}, {1500, 1, beat(alice, 1000), "nothing"}, {1500, 1, lock(bob), "granted"}},
 		"what ran out longer ago than clocks can differ is not begun anew": {
 			{1000, 0, lock(alice), "granted"}, {2001 + MaxSkew, 1, lock(bob), "granted"}},
 		"a run id is a lock of its own": {
 			{100, 0, lock(alice, slots(3), runID("r")), "granted"}, {200, 0, lock(bob, slots(3), runID("r")), "a"},
 			{300, 0, lock(bob, slots(3), runID("s")), "granted"}},
 		"a run that succeeded is done": {
-			{100, 0, lock(alice, runID("r")), "granted"}, {200, 0, release(alice, 1, backends.Succeeded), "ended"},
+			{100, 0, lock(alice, runID("r")), "granted"}, {200, 0, release(alice, 100, backends.Succeeded), "ended"},
 			{300, 0, lock(bob, runID("r")), "done"}, {400, 0, lock(bob, runID("s")), "granted"}},
 		"a minimum hold outlasts release and crash": {
-			{100, 0, lock(alice, hold(5000)), "granted"}, {200, 0, release(alice, 1, backends.Failed), "ended"},
+			{100, 0, lock(alice, hold(5000)), "granted"}, {200, 0, release(alice, 100, backends.Failed), "ended"},
 			{5099, 0, lock(bob), "a"}, {5100, 0, lock(bob, hold(3000)), "granted"}, {8099, 0, lock(alice), "b"}, {8100, 0, lock(alice), "granted"}},
 		"a pause refuses, and ends by itself or by hand": {
 			{100, 0, &Entry{Kind: Pause, Key: "k", By: "o", For: 500, Writer: "w"}, "paused"}, {599, 0, lock(bob), "o"}, {600, 0, lock(bob), "granted"},
-			{700, 0, &Entry{Kind: Pause, Key: "k", By: "o", Writer: "w"}, "paused"}, {800, 0, beat(bob, 3), "renewed"},
-			{900, 0, release(bob, 3, backends.Failed), "ended"}, {99999, 0, lock(alice), "o"},
+			{700, 0, &Entry{Kind: Pause, Key: "k", By: "o", Writer: "w"}, "paused"}, {800, 0, beat(bob, 600), "renewed"},
+			{900, 0, release(bob, 600, backends.Failed), "ended"}, {99999, 0, lock(alice), "o"},
 			{99999, 0, &Entry{Kind: Resume, Key: "k", Writer: "w"}, "resumed"}, {99999, 0, lock(alice), "granted"}},
 		"a break ends what it names": {
 			{100, 0, lock(alice), "granted"}, {200, 0, &Entry{Kind: Break, Key: "k", Token: 2, Writer: "w"}, "nothing"},
-			{300, 0, &Entry{Kind: Break, Key: "k", Token: 1, Writer: "w"}, "broken"}, {400, 0, beat(alice, 1), "nothing"}, {500, 0, lock(bob), "granted"}},
+			{300, 0, &Entry{Kind: Break, Key: "k", Token: 100, Writer: "w"}, "broken"}, {400, 0, beat(alice, 100), "nothing"}, {500, 0, lock(bob), "granted"}},
 		"a request that was called off is void when it arrives late, and others are not": {
 			{100, 0, &Entry{Kind: Abandon, Key: "k", Owner: alice, Writer: alice[:8], N: 5, Unsure: true}, "nothing"},
 			{200, 0, lock(alice, nth(4)), "nothing"}, {300, 0, lock(bob, nth(1)), "granted"}, {1300, 0, lock(alice, nth(6)), "granted"}},
@@ -109,18 +109,18 @@ func TestRules(t *testing.T) {
 			{100, 0, abandon(alice, 5), "nothing"}, {200, 0, abandon(alice, 3), "nothing"}, {300, 0, lock(alice, nth(4)), "nothing"}},
 		"who asks again too late does not run beside the same run, nor after it has succeeded": {
 			{100, 0, lock(carol, slots(2)), "granted"}, {150, 0, lock(alice, slots(2), runID("r")), "granted"},
-			{200, 0, release(carol, 1, backends.Failed), "ended"}, {1200, 0, lock(bob, slots(2), runID("r")), "granted"},
-			{1300, 0, lock(alice, slots(2), runID("r")), "b"}, {1400, 0, release(bob, 4, backends.Succeeded), "ended"},
+			{200, 0, release(carol, 100, backends.Failed), "ended"}, {1200, 0, lock(bob, slots(2), runID("r")), "granted"},
+			{1300, 0, lock(alice, slots(2), runID("r")), "b"}, {1400, 0, release(bob, 1200, backends.Succeeded), "ended"},
 			{1500, 0, lock(alice, slots(2), runID("r")), "done"}},
 		"nor does it begin under a pause": {
 			{100, 0, lock(alice), "granted"}, {200, 0, &Entry{Kind: Pause, Key: "k", By: "o", Writer: "w"}, "paused"},
 			{1100, 0, lock(alice), "o"}},
 		"who asks again too late for a free key gets it, and an earlier beat is not its own": {
-			{100, 0, lock(alice), "granted"}, {1100, 0, lock(alice), "granted"}, {1200, 0, beat(alice, 1), "nothing"},
-			{1300, 0, beat(alice, 2), "renewed"}},
+			{100, 0, lock(alice), "granted"}, {1100, 0, lock(alice), "granted"}, {1200, 0, beat(alice, 100), "nothing"},
+			{1300, 0, beat(alice, 1100), "renewed"}},
 		"the slot that is free first is named": {
 			{100, 0, lock(alice, slots(2)), "granted"}, {200, 0, lock(bob, slots(2)), "granted"}, {300, 0, lock(carol, slots(2)), "a"},
-			{400, 0, beat(alice, 1), "renewed"}, {500, 0, lock(carol, slots(2)), "b"}},
+			{400, 0, beat(alice, 100), "renewed"}, {500, 0, lock(carol, slots(2)), "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s State
@@ -254,7 +254,7 @@ func TestJournal(t *testing.T) {
 	put(1000, lock(alice, func(e *Entry) { e.TTL = 60000 }))
 	put(2000, lock(bob))
 	put(3000, lock(carol, last))
-	put(4000, release(alice, 1, backends.Failed))
+	put(4000, release(alice, 1000, backends.Failed))
 	put(5000, lock(bob))
 	put(9000, lock(carol))
 	put(9500, &Entry{Kind: Break, Key: "k", By: "me", Writer: "w"})
@@ -267,8 +267,8 @@ func TestJournal(t *testing.T) {
 	for _, r := range j.Records(20000, 0, backends.DefaultKeep) {
 		got = append(got, fmt.Sprint(r.Holder, " ", r.Outcome, " ", r.Token, " ", r.EndedAt.UnixMilli(), " ", r.Backend))
 	}
-	want := []string{"a crashed 8 10600 kafka://b/t", "c unlocked 6 9500 kafka://b/t", "b crashed 5 6000 kafka://b/t",
-		"a failed 1 4000 kafka://b/t", "c skipped 0 3000 kafka://b/t"}
+	want := []string{"a crashed 9600 10600 kafka://b/t", "c unlocked 9000 9500 kafka://b/t", "b crashed 5000 6000 kafka://b/t",
+		"a failed 1000 4000 kafka://b/t", "c skipped 0 3000 kafka://b/t"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the journal has\n%q\nwant\n%q", got, want)
 	}

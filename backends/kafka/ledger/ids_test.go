@@ -174,8 +174,8 @@ func TestAMarkThatAnotherHasDropped(t *testing.T) {
 	s, brief, again := State{}, lock(bob), lock(carol, runID("r"))
 	brief.DoneAge, again.Past = 100, &Past{AsOf: 0}
 	for i, st := range []step{
-		{1000, 0, lock(alice, runID("r")), "granted"}, {1001, 0, release(alice, 1, backends.Succeeded), "ended"},
-		{2000, 0, brief, "granted"}, {2001, 0, release(bob, 3, backends.Failed), "ended"}, {2002, 0, again, "stale"},
+		{1000, 0, lock(alice, runID("r")), "granted"}, {1001, 0, release(alice, 1000, backends.Succeeded), "ended"},
+		{2000, 0, brief, "granted"}, {2001, 0, release(bob, 2000, backends.Failed), "ended"}, {2002, 0, again, "stale"},
 	} {
 		if got := told(s.Apply(Record{Offset: int64(i), Time: st.at}, st.e)); got != st.want {
 			t.Fatalf("record %d: %s, want %s", i, got, st.want)

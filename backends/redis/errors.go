@@ -124,10 +124,14 @@ func replyText(err error) string {
 	return err.Error()
 }
 
-// unwrapped takes off what Redis 6 puts around an error inside a script, in front of the word that tells its kind:
-// "ERR Error running script (call to f_...): @user_script:158: -READONLY You can't write against a read only replica.".
+// unwrapped takes off what Redis puts around an error inside a script. Redis 6 does it in front of the word that tells its kind:
+// "ERR Error running script (call to f_...): @user_script:158: -READONLY You can't write against a read only replica.", and
+// Redis 7 behind: " script: 9c6e..., on @user_script:158.".
 func unwrapped(text string) string {
 	i := strings.LastIndex(text, "@user_script:")
+	if j := strings.LastIndex(text, " script: "); j >= 0 && j < i {
+		return text[:j]
+	}
 	if i < 0 || !strings.HasPrefix(text, "ERR Error running script") {
 		return text
 	}

@@ -91,12 +91,12 @@ func FuzzStored(f *testing.F) {
 	})
 }
 
-// TestUnwrapped: errors inside scripts, as Redis 6.2.14 words them.
+// TestUnwrapped: errors inside scripts, as Redis 6.2.14 and 7.0.15 word them.
 func TestUnwrapped(t *testing.T) {
 	for text, want := range map[string]string{
 		"ERR Error running script (call to f_9c6e): @user_script:158: WRONGTYPE Operation against a key":                                                     "WRONGTYPE Operation against a key",
 		"ERR Error running script (call to f_9c6e): @user_script: 12: -READONLY You can't write against a read only replica.":                                "READONLY You can't write against a read only replica.",
-		"READONLY You can't write against a read only replica. script: 9c6e, on @user_script:262.":                                                           "READONLY You can't write against a read only replica. script: 9c6e, on @user_script:262.",
+		"READONLY You can't write against a read only replica. script: 9c6e, on @user_script:262.":                                                           "READONLY You can't write against a read only replica.",
 		"ERR Error running script (call to f_9c6e): @user_script:262: @user_script: 262: The user executing the script can't run this command or subcommand": "The user executing the script can't run this command or subcommand",
 		"ERR unknown command": "ERR unknown command",
 	} {

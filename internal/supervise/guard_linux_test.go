@@ -3,6 +3,7 @@ package supervise
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -91,16 +92,19 @@ func TestKilledLockrunTakesTheUnmarkedAlong(t *testing.T) {
 // A job may be a lockrun itself. When the outer one is killed its guard must not keep the inner one's from killing what
 // only that can tell: it carries the inner owner's mark, and may be younger than the last look at the tree.
 func TestKilledLockrunWithALockrunInside(t *testing.T) {
-	for range 6 {
+	for range 4 {
 		dir := t.TempDir()
 		inner := plan{Argv: []string{"sh", "-c", `cd ` + dir + `; echo $$ >command; while [ ! -e go ]; do sleep 0.01; done
 			sh -c 'echo $$ >group; exec sleep 60' & setsid sh -c 'echo $$ >session; exec sleep 60' & wait`}}
 		cmd := runner(t, &inner)
 		t.Setenv(childRole, "run")
 		outer := begin(t, plan{Argv: cmd.Args})
-		awaitGuard(t, outer.Process.Pid)
+		guard := awaitGuard(t, outer.Process.Pid)
 		awaitGuard(t, awaitChild(t, outer.Process.Pid))
-		time.Sleep(700 * time.Millisecond) // the outer guard knows the inner one, and is in no hurry to look again
+		if exactDispositions { // the outer guard knows the inner one then, and is in no hurry to look again
+			slept := sleeps(guard)
+			eventually(t, "the outer guard has looked again", func() bool { return sleeps(guard) != slept })
+		}
 		if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -110,6 +114,46 @@ func TestKilledLockrunWithALockrunInside(t *testing.T) {
 			eventually(t, n+" is dead", func() bool { return !alive(pid) })
 		}
 		outer.Wait()
+	}
+}
+
+// sleeps is how often a process has gone to sleep.
+func sleeps(pid int) string {
+	_, rest, _ := strings.Cut(contents(fmt.Sprintf("/proc/%d/status", pid)), "\nvoluntary_ctxt_switches:")
+	count, _, _ := strings.Cut(rest, "\n")
+	return count
+}
+
+// A guard within the job is spared for half a second, which is longer than the lease may last. What has only its name is not:
+// it dies together with the others.
+func TestNameOfAGuardSparesNobody(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Skip(err)
+	}
+	best := time.Hour
+	for range 3 {
+		dir := t.TempDir()
+		if err := os.Symlink(sleep, dir+"/"+guardName); err != nil {
+			t.Fatal(err)
+		}
+		s := begin(t, plan{Term: time.Second, Kill: time.Second, Argv: []string{"sh", "-c", `cd ` + dir + `
+			setsid sh -c 'echo $$ >named; exec ./` + guardName + ` 60' &
+			setsid sh -c 'echo $$ >other; exec sleep 60' &
+			wait`}})
+		all := pids(t, dir, []string{"named", "other"})
+		awaitGuard(t, s.Process.Pid)
+		eventually(t, "it has the name", func() bool { return contents(fmt.Sprintf("/proc/%d/comm", all["named"])) == guardName+"\n" })
+		s.Process.Signal(syscall.SIGSTOP)
+		eventually(t, "the other is dead", func() bool { return !alive(all["other"]) })
+		began := time.Now()
+		eventually(t, "the named one is dead", func() bool { return !alive(all["named"]) })
+		best = min(best, time.Since(began))
+		s.Process.Kill()
+		s.Wait()
+	}
+	if best > 300*time.Millisecond {
+		t.Errorf("it lived for %v longer", best)
 	}
 }
 

@@ -2,7 +2,10 @@
 
 package supervise
 
-import "os"
+import (
+	"os"
+	"strconv"
+)
 
 // setGuardName makes the guard found by neither `pkill lockrun` nor one that looks for COMMAND.
 func setGuardName() { os.WriteFile("/proc/self/comm", []byte(guardName), 0) }
@@ -21,4 +24,12 @@ func (g *guardProcess) members(deep bool) []proc {
 	return members(all, is, mark, g.lockrun, os.Getpid(), 1)
 }
 
-func (p proc) isGuard() bool { return p.guard }
+// isGuard tells the guard of a lockrun within the job from one that has only its name: see proctree.c.
+func (p proc) isGuard() bool {
+	if !p.guard {
+		return false
+	}
+	ours, err := os.Readlink("/proc/self/exe")
+	its, _ := os.Readlink("/proc/" + strconv.Itoa(p.pid) + "/exe")
+	return err == nil && its == ours
+}

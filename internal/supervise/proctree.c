@@ -56,6 +56,15 @@ static ssize_t slurp(const char *path, char *buf, size_t size) {
 	return n;
 }
 
+// is_our_program compares what a process executes with what we do. It asks for the paths, since a file may be on a server
+// that is dead.
+static int is_our_program(pid_t pid) {
+	char path[40], ours[1024], its[1024];
+	snprintf(path, sizeof path, "/proc/%d/exe", pid);
+	ssize_t n = readlink("/proc/self/exe", ours, sizeof ours), m = readlink(path, its, sizeof its);
+	return n > 0 && n == m && !memcmp(ours, its, n);
+}
+
 // look reads one process. It returns -1 for one that is gone, or dead but for its parent's interest.
 static int look(pid_t pid, struct proc *p) {
 	char path[40], buf[1024], state;
@@ -66,7 +75,8 @@ static int look(pid_t pid, struct proc *p) {
 	char *name = strchr(buf, '('), *s = strrchr(buf, ')'); // the name may hold anything
 	p->pid = pid;
 	p->member = 0;
-	p->guard = name && !strncmp(name, "(" GUARD_NAME ")", sizeof GUARD_NAME + 1);
+	// Anybody may have the name, and would outlive the lease by being spared.
+	p->guard = name && !strncmp(name, "(" GUARD_NAME ")", sizeof GUARD_NAME + 1) && is_our_program(pid);
 	if (!s || sscanf(s + 1, " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu", &state,
 			 &p->ppid, &p->pgrp, &threads, &p->start) != 5)
 		return -1;

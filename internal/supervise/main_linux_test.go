@@ -34,6 +34,7 @@ var roles = map[string]func(args []string){
 	"few":     roleFewFiles,
 	"seccomp": roleSeccomp,
 	"crowded": roleCrowded,
+	"tight":   roleTight,
 	headless:  roleHeadless,
 }
 

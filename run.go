@@ -89,10 +89,11 @@ func newRunner(cfg *Config, std IO, u *ui, open opener) (*runner, error) {
 	return r, err
 }
 
-// settleIn prepares for a run that takes its time.
+// settleIn prepares for a run that takes its time. Spread comes last, because it gives back the memory of code that is not
+// needed any more.
 func settleIn() {
-	supervise.Spread()
 	supervise.HoardThreads()
+	supervise.Spread()
 }
 
 // run is the story of a run; message is what a person is told about the code, "" for nothing.

@@ -174,6 +174,9 @@ func (m *minder) mind() int {
 	r := m.r
 	r.learn(a)
 	defer r.close()
+	if a.err != nil && wanted.Err() != nil {
+		return codeOK // lockrun acquire has ended, and there is nothing to give back
+	}
 	if a.err != nil {
 		return m.tell((&call{cfg: r.cfg, ui: r.ui}).notAcquired(a.err), 0)
 	}

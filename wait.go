@@ -34,13 +34,17 @@ type granted struct {
 	sentAt time.Duration
 }
 
-// acquire returns a lease, or the refusal, or an error that means "not known". patience ends the waiting at once; ctx
-// ends the exchange under way as well. After an error that is not a refusal nothing is left behind, as far as the store
+// acquire returns a lease, or the refusal, or an error that means "not known". patience ends the waiting at once, and where
+// it has ended before anything was asked nothing is: the answer might find nobody who gives the lease back. ctx ends the
+// exchange under way as well. After an error that is not a refusal nothing is left behind, as far as the store
 // could be reached.
 //
 // A first attempt without an answer is the last one. A waiter, who knows from an earlier answer that the store and its key
 // are there, sits an outage out for as long as it would have waited anyway.
 func (a *acquirer) acquire(ctx, patience context.Context) (granted, error) {
+	if err := patience.Err(); err != nil {
+		return granted{}, err
+	}
 	start := a.now()
 	refused, silent := false, false
 	for back := (backoff{first: 25 * time.Millisecond, most: time.Second}); ; {

@@ -322,3 +322,14 @@ func TestImpatienceEndsTheWaitAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A store that is slow to connect to may be ready only when lockrun has already been told to end.
+func TestImpatienceBeforeTheFirstRequestAsksNothing(t *testing.T) {
+	b := &noisy{Backend: memory.New(nil, backends.Keep{}).Open()}
+	patience, impatient := context.WithCancel(t.Context())
+	impatient()
+	g, err := askFor(b, time.Minute, 0).acquire(t.Context(), patience)
+	if g.lease != nil || err == nil || b.n != 0 || b.abandoned != 0 {
+		t.Errorf("lease %v, %v after %d requests, abandoned %d times", g.lease, err, b.n, b.abandoned)
+	}
+}

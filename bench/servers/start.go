@@ -20,7 +20,9 @@ func (b *bench) start(s *stage, on []string) []row {
 	what := []string{"", "SQLite"}
 	for _, scheme := range on {
 		st := open(s, scheme)
-		commands = append(commands, []string{b.lockrun, "--backend", st.url, "--key", "k", "--", "true"})
+		command := []string{b.lockrun, "--backend", st.url, "--key", "k", "--", "true"}
+		inTurns(st.warmUp, [][]string{command})
+		commands = append(commands, command)
 		what = append(what, st.name)
 	}
 	m := inTurns(b.runs, commands)

@@ -149,10 +149,12 @@ static void await_orphanhood(struct guard *g) {
 }
 
 // give_terminal_back undoes what lockrun cannot undo any more. A COMMAND that is a shell has given the terminal to a group of
-// its own making, which is known once those in it have been found.
+// its own making, which is known while those in it are found, and is nobody's once they are gone.
 static void give_terminal_back(struct guard *g) {
 	int fg;
-	if (g->tty >= 0 && !ioctl(g->tty, TIOCGPGRP, &fg) && (fg == g->tree.child || tree_had_group(fg)))
+	if (g->tty < 0 || ioctl(g->tty, TIOCGPGRP, &fg))
+		return;
+	if (fg == g->tree.child || tree_had_group(fg) || (kill(-fg, 0) && errno == ESRCH))
 		ioctl(g->tty, TIOCSPGRP, &g->tree.own_pgrp);
 }
 
@@ -188,6 +190,7 @@ void lockrun_guard(const char *marker) {
 	g.tree.lockrun_lives = 0;
 	give_terminal_back(&g);
 	tree_strike(&g.tree);
+	give_terminal_back(&g);
 	// What cannot be killed keeps the guard, and with it the proof that the holder is not dead yet.
 	for (int quiet = 0, ms = 1; quiet < 2; ms = ms < 500 ? ms * 2 : 1000) {
 		quiet = tree_kill(&g.tree) ? 0 : quiet + 1;

@@ -49,7 +49,7 @@ func runGuard(marker string) {
 	g.awaitOrphanhood()
 	g.lockrunLives = false
 	g.giveTerminalBack(nil)
-	g.strike()
+	g.giveTerminalBack(g.strike())
 	// What cannot be killed keeps the guard, and with it the proof that the holder is not dead yet.
 	for quiet, pause := 0, time.Millisecond; quiet < 2; pause = min(2*pause, time.Second) {
 		killed := g.kill()
@@ -151,20 +151,24 @@ func (g *guardProcess) awaitOrphanhood() {
 }
 
 // giveTerminalBack undoes what lockrun cannot undo any more. A COMMAND that is a shell has given the terminal to a group of its
-// own making, which is known once those in it have been found.
+// own making, which is known while those in it are found, and is nobody's once they are gone.
 func (g *guardProcess) giveTerminalBack(struck []proc) {
 	if g.tty == 0 {
 		return
 	}
-	if fg, err := unix.IoctlGetInt(g.tty, unix.TIOCGPGRP); err == nil &&
-		(fg == g.child || slices.ContainsFunc(struck, func(p proc) bool { return p.pgrp == fg })) {
+	fg, err := unix.IoctlGetInt(g.tty, unix.TIOCGPGRP)
+	if err != nil {
+		return
+	}
+	ours := fg == g.child || slices.ContainsFunc(struck, func(p proc) bool { return p.pgrp == fg })
+	if ours || unix.Kill(-fg, 0) == unix.ESRCH {
 		unix.IoctlSetPointerInt(g.tty, unix.TIOCSPGRP, g.ownGroup)
 	}
 }
 
 // strike kills what can be found at once. The group is stopped first: a parent that is dead no longer tells whose child
-// a process was.
-func (g *guardProcess) strike() {
+// a process was. It returns whom it has found.
+func (g *guardProcess) strike() []proc {
 	g.spareUntil = boottime.Now() + guardMercy
 	if g.commandLives {
 		unix.Kill(-g.child, syscall.SIGSTOP)
@@ -175,6 +179,7 @@ func (g *guardProcess) strike() {
 		unix.Setpriority(unix.PRIO_PGRP, g.child, -20) // dying takes the processor, too: see proctree.c
 	}
 	g.send(list)
+	return list
 }
 
 // guardMercy is how long the guard of a lockrun within the job may take to kill what only that one can tell: see proctree.c.

@@ -243,8 +243,7 @@ func TestTerminalComesBack(t *testing.T) {
 				pidfile := filepath.Join(s.dir, "pid")
 				line := s.lockrun(`echo $$ $PPID >` + pidfile + `; read x </dev/tty`)
 				if how != "" { // a script without job control: nobody but lockrun or its guard repairs the terminal
-					// The guard needs a moment to notice lockrun's death, and the script must not read before.
-					write(t, s.dir+"/outer", line+"\nsleep 0.5; read y; echo \"outer <$y>\"\n", 0o700)
+					write(t, s.dir+"/outer", line+"\n"+readsOnceItCan, 0o700)
 					line = "sh " + s.dir + "/outer"
 				}
 				s.send(line)
@@ -267,12 +266,17 @@ func TestTerminalComesBack(t *testing.T) {
 	}
 }
 
+// readsOnceItCan is the rest of a script whose lockrun was killed. The guard needs a moment to notice that, and who reads
+// before it has given the terminal back is stopped.
+const readsOnceItCan = `until set -- $(cat /proc/$$/stat); [ "$5" = "$8" ]; do sleep 0.02; done; read y; echo "outer <$y>"
+`
+
 // A COMMAND that is a shell gives the terminal to a group of its own making. It comes back all the same.
 func TestTerminalComesBackFromAShellsJob(t *testing.T) {
 	s := newSession(t)
 	pidfile := filepath.Join(s.dir, "pid")
 	line := s.lockrun(`set -m; P=$PPID; sh -c 'echo $$ '$P' >` + pidfile + `; read x </dev/tty; true'; true`)
-	write(t, s.dir+"/outer", line+"\nsleep 0.5; read y; echo \"outer <$y>\"\n", 0o700) // as above
+	write(t, s.dir+"/outer", line+"\n"+readsOnceItCan, 0o700)
 	s.send("sh " + s.dir + "/outer")
 	var child, lockrun int
 	eventually(t, "the job runs", func() bool {

@@ -3,7 +3,6 @@ package supervise
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -127,10 +126,7 @@ func sleeps(pid int) string {
 // A guard within the job is spared for half a second, which is longer than the lease may last. What has only its name is not:
 // it dies together with the others.
 func TestNameOfAGuardSparesNobody(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
-	if err != nil {
-		t.Skip(err)
-	}
+	sleep := needs(t, "sleep")
 	best := time.Hour
 	for range 3 {
 		dir := t.TempDir()

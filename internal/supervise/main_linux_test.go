@@ -288,3 +288,16 @@ func awaitPID(t *testing.T, path string) int {
 	})
 	return pid
 }
+
+// needs is the path of a program without which a test is skipped, but for CI's machine, which has to have it.
+func needs(t *testing.T, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	switch {
+	case err != nil && os.Getenv("CI") == "true":
+		t.Fatal(err)
+	case err != nil:
+		t.Skip(err)
+	}
+	return path
+}

@@ -3,7 +3,6 @@ package supervise
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -262,10 +261,7 @@ func TestUnkillable(t *testing.T) {
 // not taken for gone while it lives.
 func TestChainIsNotTakenForGone(t *testing.T) {
 	const chain = `$SIG{TERM} = $SIG{HUP} = "IGNORE"; $end = time + 3; while (time < $end) { exit if fork } mkdir $ARGV[0]`
-	perl, err := exec.LookPath("perl")
-	if err != nil {
-		t.Skip(err)
-	}
+	perl := needs(t, "perl")
 	for _, policy := range []Policy{Wait, Kill} {
 		began, end := time.Now(), filepath.Join(t.TempDir(), "end")
 		rep := run(t, plan{Argv: []string{perl, "-e", chain, end}, Descendants: policy, Grace: 100 * time.Millisecond})
